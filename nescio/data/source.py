@@ -1,0 +1,160 @@
+"""Where batches come from: tensors in memory, or a map-style dataset. The shuffling is the driver's, by index.
+
+`fit` takes (x, y) tensors, a Dataset, a DataLoader (its dataset, batch size and collate function are used, its sampler is not) or
+any other iterable of (x, y) batches, which is read once into memory. x may be a tensor, a tuple or a dictionary of tensors.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_flatten, tree_map
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate
+
+from nescio.errors import InputError
+
+
+class Source(ABC):
+    """N observations that can be fetched by index."""
+
+    size: int
+    batch_size: int | None  # what the user's loader asked for
+
+    @abstractmethod
+    def rows(self, index: Tensor | None) -> tuple[Any, Any]:
+        """(x, y) at these indices; all of them for None."""
+
+    @abstractmethod
+    def subset(self, index: Tensor) -> Source: ...
+
+    @abstractmethod
+    def to(self, device: torch.device) -> Source: ...
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Tensors(Source):
+    """Everything in memory."""
+
+    x: Any
+    y: Any
+    size: int
+    batch_size: int | None = None
+
+    def rows(self, index: Tensor | None) -> tuple[Any, Any]:
+        return (self.x, self.y) if index is None else tree_map(lambda t: t[index.to(t.device)], (self.x, self.y))
+
+    def subset(self, index: Tensor) -> Source:
+        x, y = self.rows(index)
+        return Tensors(x, y, len(index), self.batch_size)
+
+    def to(self, device: torch.device) -> Source:
+        x, y = tree_map(lambda t: t.to(device), (self.x, self.y))
+        return Tensors(x, y, self.size, self.batch_size)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Items(Source):
+    """A map-style dataset, fetched item by item; nothing is kept."""
+
+    items: Dataset
+    index: Tensor
+    collate: Callable[[list[Any]], Any] = default_collate
+    batch_size: int | None = None
+    device: torch.device = torch.device("cpu")
+
+    @property
+    def size(self) -> int:
+        return len(self.index)
+
+    def rows(self, index: Tensor | None) -> tuple[Any, Any]:
+        wanted = self.index if index is None else self.index[index.cpu()]
+        flat = self.collate([self.items[i] for i in wanted.reshape(-1).tolist()])
+        x, y = pair(flat)
+        check_finite(x, "x")
+        check_finite(y, "y")
+        shape = wanted.shape
+        return tree_map(lambda t: t.to(self.device).reshape(*shape, *t.shape[1:]), (x, y))
+
+    def subset(self, index: Tensor) -> Source:
+        return replace(self, index=self.index[index.cpu()])
+
+    def to(self, device: torch.device) -> Source:
+        return replace(self, device=device)
+
+
+def source(data: Any) -> Source:
+    """Whatever the user handed over, as a Source."""
+    if isinstance(data, Source):
+        return data
+    if isinstance(data, DataLoader):
+        if isinstance(data.dataset, IterableDataset):
+            return replace(gathered(data), batch_size=data.batch_size)
+        inner = source(data.dataset)
+        if isinstance(inner, Items):
+            return replace(inner, batch_size=data.batch_size, collate=data.collate_fn)
+        return replace(inner, batch_size=data.batch_size)
+    if isinstance(data, TensorDataset):
+        return tensors(*pair(data.tensors))
+    if isinstance(data, Dataset) and not isinstance(data, IterableDataset):
+        return Items(data, torch.arange(len(data)))  # type: ignore[arg-type]
+    if isinstance(data, Sequence) and len(data) == 2 and leaves(data[0]) and leaves(data[1]):
+        return tensors(data[0], data[1])
+    if isinstance(data, Iterable) and not isinstance(data, (Tensor, dict, str)):
+        return gathered(data)
+    raise InputError(
+        "data must be (x, y), a Dataset, a DataLoader or batches", type(data).__name__, "pass a pair of tensors"
+    )
+
+
+def gathered(batches: Iterable[Any]) -> Tensors:
+    """Batches of unknown number, read once into memory: the size of the data must be known to weigh prior against likelihood."""
+    pairs = [pair(batch) for batch in batches]
+    if not pairs:
+        raise InputError("data must hold at least one batch", "none", "a generator can be read only once: make it anew")
+    return tensors(*tree_map(lambda *parts: torch.cat(parts), *pairs))
+
+
+def pair(batch: Any) -> tuple[Any, Any]:
+    if not isinstance(batch, (tuple, list)) or len(batch) != 2:
+        raise InputError(
+            "an item must be a pair (x, y)",
+            f"{type(batch).__name__}",
+            "put several inputs into a tuple or a dictionary x",
+        )
+    return batch[0], batch[1]
+
+
+def leaves(tree: Any) -> list[Tensor]:
+    """The tensors of a tree; empty if anything in it is not one."""
+    flat, _ = tree_flatten(tree)
+    return flat if all(isinstance(leaf, Tensor) for leaf in flat) else []
+
+
+def tensors(x: Any, y: Any) -> Tensors:
+    for what, tree in {"x": x, "y": y}.items():
+        if not leaves(tree):
+            kinds = sorted({type(leaf).__name__ for leaf in tree_flatten(tree)[0]})
+            raise InputError(f"{what} must be tensors", ", ".join(kinds) or "nothing", f"use torch.as_tensor({what})")
+        check_finite(tree, what)
+    sizes = {len(leaf) if leaf.dim() else 0 for leaf in leaves(x) + leaves(y)}
+    if len(sizes) != 1 or not max(sizes):
+        raise InputError(
+            "x and y must have the same number of rows, at least one", f"{sorted(sizes)} rows", "check the first axis"
+        )
+    return Tensors(x, y, sizes.pop())
+
+
+def check_finite(tree: Any, what: str) -> None:
+    for leaf in leaves(tree):
+        if leaf.is_floating_point() and not bool(leaf.isfinite().all()):
+            bad = (~leaf.isfinite()).nonzero()
+            where = ", ".join(str(tuple(cell)) for cell in bad[:5].tolist())
+            got = f"{len(bad)} NaN or infinite cells, first at {where}"
+            raise InputError(f"{what} must be finite", got, "drop or impute these rows first")

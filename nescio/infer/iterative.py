@@ -1,0 +1,175 @@
+"""Algorithms that go step by step, optimisers, samplers and accumulators alike, and the one driver that runs them.
+
+The driver feeds batches and noise to a method's steps, keeps the states it asks for, and joins blocks of chains. Noise is keyed by
+(seed, stream, block of chains, step) and shuffles by (seed, stream, block, epoch), so step t of a run is the same whatever
+happened before it. Chains of a block share one vectorised call where the network allows it and memory suffices.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nescio.errors import InputError
+from nescio.infer.method import Method, Progress, Run, Start
+from nescio.laws.prior import Prior
+from nescio.model import Model
+from nescio.network import Params
+from nescio.noise import Noise
+from nescio.posterior.draws import Draws
+from nescio.posterior.mixture import Mixture
+from nescio.posterior.posterior import Ends, Posterior
+from nescio.target import Batch, Target
+
+BUDGET = 2 * 2**30  # bytes of activations, forward and backward, that a block of chains may take
+LARGEST_BATCH = 128
+
+
+class Iterative(Method):
+    """One algorithm, one file, one final dataclass. The driver calls these in the order they stand."""
+
+    batch_size: int | None  # None: the loader's own, else a sixteenth of the rows between 16 and 128
+
+    @abstractmethod
+    def view(self, target: Target, noise: Noise) -> Target:
+        """The target as this method sees it: centred or not, some data held out."""
+
+    @abstractmethod
+    def moves(self, prior: Prior) -> Tensor:
+        """Which entries of the vector it can move, as a mask; refuses a prior that it cannot handle."""
+
+    @abstractmethod
+    def begin(self, model: Model, start: Start, noise: Noise) -> Ends:
+        """Where chains start that were given no start."""
+
+    @abstractmethod
+    def steps(self, per_epoch: int) -> int:
+        """How many steps in all, given the number of batches in an epoch."""
+
+    @abstractmethod
+    def init(self, target: Target, ends: Ends, noise: Noise) -> Any:
+        """The first State: what the next step needs, a NamedTuple."""
+
+    @abstractmethod
+    def step(self, target: Target, state: Any, batch: Batch, noise: Noise) -> tuple[Any, Any]:
+        """(next State, Info for the diagnostics or None)."""
+
+    @abstractmethod
+    def keeps(self, step: int, total: int) -> bool:
+        """Whether the State after this step belongs to the result."""
+
+    @abstractmethod
+    def finished(self, state: Any) -> bool:
+        """Whether to stop early."""
+
+    @abstractmethod
+    def posterior(self, target: Target, states: Sequence[Any], infos: Sequence[Any]) -> Posterior: ...
+
+    def run(self, target: Target, start: Start, run: Run) -> Posterior:
+        return drive(self, target, start, run)
+
+
+def drive(method: Iterative, target: Target, start: Start, run: Run) -> Posterior:
+    target = method.view(target, run.noise)
+    ends = start.ends if start.ends is not None else method.begin(target.model, start, run.noise)
+    mask = method.moves(target.model.prior)
+    if target.only is not None:
+        mask = mask & target.only
+    if not bool(mask.any()):
+        raise InputError(
+            "a method needs something to move", f"nothing left for {method!r}", "check the pattern of .on(...)"
+        )
+    target = target.free(mask, ends.theta)
+    batch = batch_size(method.batch_size, target)
+    width = chains_per_block(target, batch)
+    parts = []
+    for first in range(0, start.chains, width):
+        block = slice(first, first + width)
+        own = Ends(ends.theta[block], {name: b[block] for name, b in ends.statistics.items()})
+        share = (first / start.chains, len(own.theta) / start.chains)
+        parts.append(drive_block(method, target.chains(block), own, batch, run.at("block", first), share))
+    return join(parts)
+
+
+def drive_block(
+    method: Iterative, target: Target, ends: Ends, batch: int, run: Run, share: tuple[float, float]
+) -> Posterior:
+    chains, per_epoch = len(ends.theta), -(-target.size // batch)
+    total = method.steps(per_epoch)
+    states, infos = [], []
+    state = method.init(target, ends, run.noise.at("init"))
+    order, told = None, 0.0
+    for step in range(total):
+        epoch, position = divmod(step, per_epoch)
+        if batch < target.size and position == 0:
+            order = run.noise.at("epoch", epoch).permutations(chains, target.size)
+        index = None if order is None else order[:, position * batch : (position + 1) * batch]
+        batch_now = target.batch(index)._replace(part=step / total, closes=position + 1 == per_epoch)
+        state, info = method.step(target, state, batch_now, run.noise.at("step", step))
+        if info is not None:
+            infos.append(info)
+        stop = method.finished(state)
+        if method.keeps(step, total) or (stop and not states):
+            states.append(state)
+        if run.progress is not None and (time.monotonic() - told > 0.1 or step + 1 == total):
+            told = time.monotonic()
+            done = int(1000 * (share[0] + share[1] * (step + 1) / total))
+            run.progress(Progress(type(method).__name__, done, 1000, summary(infos)))
+        if stop:
+            break
+    return method.posterior(target, states, infos)
+
+
+def batch_size(wanted: int | None, target: Target) -> int:
+    if wanted is None:
+        sixteenth = min(LARGEST_BATCH, max(16, target.size // 16))  # small data need many steps, too
+        return min(target.source.batch_size or sixteenth, target.size)
+    if not 1 <= wanted <= target.size:
+        raise InputError(f"batch_size must lie in 1 ... {target.size}, the number of rows", str(wanted), "leave it out")
+    return wanted
+
+
+def chains_per_block(target: Target, batch: int) -> int:
+    """How many chains share one call: one where the network does not vectorise, else what memory allows."""
+    x, _ = target.source.rows(torch.arange(min(2, target.size)))
+    network = target.model.network
+    if not network.vectorises(x):
+        return 1
+    per_chain = 3 * batch * network.bytes_per_point(x) + 8 * target.model.dim * 4
+    return max(1, BUDGET // per_chain)
+
+
+def join(parts: Sequence[Posterior]) -> Posterior:
+    """Blocks of chains as one posterior: draws into draws, parametric ones into a mixture."""
+    if len(parts) == 1:
+        return parts[0]
+    info: dict[str, Any] = dict(parts[0].info)
+    info["blocks"] = [part.info for part in parts[1:]]
+    draws = [part for part in parts if isinstance(part, Draws)]
+    if len(draws) == len(parts):
+        return Draws.join(draws, info)
+    return Mixture(parts, info)
+
+
+def summary(infos: Sequence[Any]) -> dict[str, float]:
+    """The newest diagnostics, averaged over chains, for a progress bar."""
+    if not infos:
+        return {}
+    return {name: float(x.float().mean()) for name, x in infos[-1]._asdict().items() if isinstance(x, Tensor)}
+
+
+def from_network(model: Model, start: Start, noise: Noise) -> Ends:
+    """Optimisers start at the network's own weights; replicas re-run the module's own initialisation."""
+    network = model.network
+    thetas = []
+    for chain in range(start.chains):
+        own = noise.at("start", chain)
+        weights: Params = network.restarted(own) if start.restart else network.weights()
+        thetas.append(model.prior.at(weights, own))
+    statistics = {name: torch.stack([b] * start.chains) for name, b in network.statistics().items()}
+    return Ends(torch.stack(thetas), statistics)

@@ -1,0 +1,177 @@
+r"""Maximum a posteriori: the mode of the posterior in weight space, by any torch optimiser.
+
+    θ* = argmax_θ  log p(θ) + Σ_n log p(y_n | x_n, θ)
+
+No Jacobian: the mode is that of the weights and scales themselves. Under a Normal prior of scale s this is weight decay 1 / (N s²)
+on the mean loss (torch's `weight_decay`). `Learned` numbers of the likelihood are fitted along; those of the prior are not: their
+mode is unbounded, they need the marginal likelihood. Deep ensembles (Lakshminarayanan et al., 2017) are `5 * MAP()`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, final
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from nescio.errors import InputError, UnsupportedError
+from nescio.infer.iterative import Iterative, from_network
+from nescio.infer.method import Start
+from nescio.infer.schedule import Cosine
+from nescio.laws.prior import Prior
+from nescio.model import Model
+from nescio.network import Params
+from nescio.noise import Noise
+from nescio.posterior.draws import Draws
+from nescio.posterior.posterior import Ends, Posterior
+from nescio.target import Batch, Target
+
+
+class State(NamedTuple):
+    u: Tensor  # (chains, dim), the optimiser's parameter: it is updated in place
+    optimizer: Optimizer
+    statistics: Params
+    best: Tensor  # (chains, dim), where the held-out score was highest
+    best_statistics: Params
+    score: Tensor  # (chains,), that score
+    waited: Tensor  # (chains,), epochs since
+
+
+class Info(NamedTuple):
+    loss: Tensor  # (chains,), minus log posterior per observation
+    held_out: Tensor  # (chains,), mean log density of the held-out rows; NaN without them
+
+
+@final
+@dataclass(frozen=True)
+class MAP(Iterative):
+    """`optimizer`: any torch optimiser class (bind its options with functools.partial); `schedule`: part of the run -> factor on lr.
+
+    `hold_out`: this part of the rows is kept aside, and each chain returns to where their log density was highest; it stops when
+    that has not risen for `patience` epochs.
+    """
+
+    epochs: int = 100
+    lr: float = 1e-2
+    batch_size: int | None = None
+    optimizer: Callable[..., Optimizer] = torch.optim.Adam
+    schedule: Callable[[float], float] = Cosine()
+    hold_out: float = 0.0
+    patience: int = 20
+
+    def __post_init__(self) -> None:
+        if self.epochs < 1 or not self.lr > 0:
+            raise InputError(
+                "epochs and lr must be positive", f"epochs={self.epochs}, lr={self.lr}", "try 100 and 0.01"
+            )
+        if not 0 <= self.hold_out < 1:
+            raise InputError("hold_out is a part of the data in [0, 1)", str(self.hold_out), "0.1 keeps a tenth aside")
+
+    def view(self, target: Target, noise: Noise) -> Target:
+        target = replace(target, centred=True)
+        if not self.hold_out:
+            return target
+        aside = max(1, round(self.hold_out * target.size))
+        if aside >= target.size:
+            raise InputError("some rows must remain to learn from", f"{target.size} rows", "set hold_out=0")
+        order = noise.at("held out").permutations(1, target.size)[0]
+        kept, held = (
+            target.source.subset(order[aside:].sort().values),
+            target.source.subset(order[:aside].sort().values),
+        )
+        return replace(target, source=kept, held=held)
+
+    def moves(self, prior: Prior) -> Tensor:
+        discrete = [variable.name for variable in prior.variables if variable.discrete]
+        if discrete:
+            raise UnsupportedError(
+                "MAP follows gradients",
+                f"discrete latents {discrete}",
+                "give SpikeSlab a spike of positive width, or use Metropolis",
+            )
+        return prior.mask(lambda variable: variable.random or variable.name.startswith("likelihood."))
+
+    def begin(self, model: Model, start: Start, noise: Noise) -> Ends:
+        return from_network(model, start, noise)
+
+    def steps(self, per_epoch: int) -> int:
+        return self.epochs * per_epoch
+
+    def init(self, target: Target, ends: Ends, noise: Noise) -> State:
+        u = target.u(ends.theta).detach().clone().requires_grad_()
+        nothing = torch.full((len(u),), -math.inf, dtype=u.dtype, device=u.device)
+        waited = torch.zeros(len(u), dtype=torch.long, device=u.device)
+        best = u.detach().clone()
+        return State(u, self.optimizer([u], lr=self.lr), ends.statistics, best, ends.statistics, nothing, waited)
+
+    def step(self, target: Target, state: State, batch: Batch, noise: Noise) -> tuple[State, Info | None]:
+        u, optimizer = state.u, state.optimizer
+        for group in optimizer.param_groups:
+            group["lr"] = self.lr * self.schedule(batch.part)
+        after: list[Any] = [state.statistics, None]
+
+        def closure() -> Tensor:
+            optimizer.zero_grad()
+            with noise.scope():  # the network's own dropout
+                value, after[0] = target.log_posterior(u, batch, state.statistics)
+            after[1] = -value.detach() / target.size
+            loss = -value.sum() / target.size  # of a sum over chains: each gets its own gradient
+            loss.backward()
+            return loss
+
+        optimizer.step(closure)
+        statistics, loss = {name: b.detach() for name, b in after[0].items()}, after[1]
+        state = state._replace(statistics=statistics)
+        if not batch.closes:
+            return state, None
+        if not bool(loss.isfinite().all()):
+            got = f"{loss.tolist()} after {batch.part:.0%} of the run"
+            raise InputError("the loss must stay finite", got, "lower lr, or standardise the inputs")
+        return self.watch(target, state, loss)
+
+    def watch(self, target: Target, state: State, loss: Tensor) -> tuple[State, Info]:
+        """At the end of an epoch: is this the best that the held-out rows have seen?"""
+        if target.held is None:
+            return state, Info(loss, torch.full_like(loss, math.nan))
+        u = state.u.detach()
+        score = target.log_likelihood(target.theta(u), state.statistics, target.held) / target.held.size
+        better = (score > state.score) & (state.waited <= self.patience)
+
+        def choose(new: Tensor, old: Tensor) -> Tensor:
+            return torch.where(better.view(-1, *[1] * (new.dim() - 1)), new, old)
+
+        best_statistics = {name: choose(b, state.best_statistics[name]) for name, b in state.statistics.items()}
+        waited = torch.where(better, 0, state.waited + 1)
+        best = choose(u, state.best)
+        state = state._replace(
+            best=best, best_statistics=best_statistics, score=choose(score, state.score), waited=waited
+        )
+        return state, Info(loss, score)
+
+    def keeps(self, step: int, total: int) -> bool:
+        return step + 1 == total
+
+    def finished(self, state: State) -> bool:
+        return bool(self.hold_out) and bool((state.waited > self.patience).all())
+
+    def posterior(self, target: Target, states: Sequence[State], infos: Sequence[Info]) -> Posterior:
+        last = states[-1]
+        stopped = target.held is not None
+        u, statistics = (last.best, last.best_statistics) if stopped else (last.u.detach(), last.statistics)
+        theta = target.theta(u)
+        log_joint = target.log_joint(theta, statistics)
+        trace = torch.stack([info.loss for info in infos]).mean(1)
+        info: dict[str, Any] = {"epochs": len(infos), "loss": thinned(trace), "log_joint": float(log_joint.max())}
+        if stopped:
+            info["held_out"] = thinned(torch.stack([i.held_out for i in infos]).mean(1))
+        return Draws(target.model, theta[:, None], log_joint[:, None], statistics, info)
+
+
+def thinned(trace: Tensor, most: int = 200) -> list[float]:
+    """At most so many points of a trace, first and last included."""
+    index = torch.linspace(0, len(trace) - 1, min(most, len(trace))).round().long()
+    return [round(float(x), 6) for x in trace[index.to(trace.device)]]

@@ -1,0 +1,166 @@
+"""One verb and three combinators.
+
+    fit(model, data, method) -> Posterior
+
+    a >> b      b starts where a ended                       a.then(b)
+    n * a       n independent replicas: chains, ensembles    a.repeat(n)
+    a.on("head.*")   only what the pattern matches moves, all else stays at the start
+
+A `Method` is configuration only, a frozen value. Algorithms that go step by step are `Iterative` (infer/iterative.py).
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, final
+
+import torch
+
+from nescio.data.source import source
+from nescio.errors import InputError
+from nescio.model import Model
+from nescio.noise import Noise
+from nescio.posterior.posterior import Ends, Posterior
+from nescio.target import Target, check
+
+
+class Progress(NamedTuple):
+    """What a progress callback is told."""
+
+    method: str
+    done: int
+    total: int
+    numbers: dict[str, float]
+
+
+class Run(NamedTuple):
+    """What a method is run with: its random stream and whom to tell."""
+
+    noise: Noise
+    progress: Callable[[Progress], None] | None
+
+    def at(self, *key: str | int) -> Run:
+        return self._replace(noise=self.noise.at(*key))
+
+
+class Start(NamedTuple):
+    """How many chains, and where: at given ends, else anew. `restart`: members are to differ, so re-run the initialisation."""
+
+    chains: int = 1
+    ends: Ends | None = None
+    restart: bool = False
+
+    def times(self, n: int) -> Start:
+        """Each chain n times; chains that have no start yet are to be started independently."""
+        if self.ends is None:
+            return Start(self.chains * n, None, restart=True)
+        theta = self.ends.theta.repeat_interleave(n, 0)
+        statistics = {name: x.repeat_interleave(n, 0) for name, x in self.ends.statistics.items()}
+        return Start(self.chains * n, Ends(theta, statistics))
+
+
+class Method(ABC):
+    """Maps a target to a posterior."""
+
+    @abstractmethod
+    def run(self, target: Target, start: Start, run: Run) -> Posterior: ...
+
+    def then(self, after: Method) -> Method:
+        return Then(self, after)
+
+    def repeat(self, n: int) -> Method:
+        return Repeat(self, n)
+
+    def on(self, pattern: str) -> Method:
+        return On(self, pattern)
+
+    def __rshift__(self, after: Method) -> Method:
+        return self.then(after)
+
+    def __rmul__(self, n: int) -> Method:
+        return self.repeat(n)
+
+    def __mul__(self, n: int) -> Method:
+        raise InputError("replicas are written n * method", f"method * {n}", f"write {n} * method")
+
+
+@final
+@dataclass(frozen=True)
+class Then(Method):
+    """`first >> second`: latents and norm statistics pass on, nothing else."""
+
+    first: Method
+    second: Method
+
+    def run(self, target: Target, start: Start, run: Run) -> Posterior:
+        before = self.first.run(target, start, run.at("first"))
+        ends = before.ends()
+        after = self.second.run(target, Start(len(ends.theta), ends), run.at("second"))
+        after.info["before"] = before.info
+        return after
+
+
+@final
+@dataclass(frozen=True)
+class Repeat(Method):
+    """`n * method`: independent noise, and independent starts unless `>>` gave some."""
+
+    method: Method
+    n: int
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.n, int) or isinstance(self.n, bool) or self.n < 1:
+            raise InputError("the number of replicas is a whole number of at least 1", repr(self.n), "write 5 * MAP()")
+
+    def run(self, target: Target, start: Start, run: Run) -> Posterior:
+        return self.method.run(target, start.times(self.n), run)
+
+
+@final
+@dataclass(frozen=True)
+class On(Method):
+    """`method.on(pattern)`: the matching weights and the random scales of their own prior move; all else stays."""
+
+    method: Method
+    pattern: str
+
+    def run(self, target: Target, start: Start, run: Run) -> Posterior:
+        mask = target.model.prior.slots(self.pattern)
+        only = mask if target.only is None else mask & target.only
+        return self.method.run(replace(target, only=only), start, run)
+
+
+def fit(
+    model: Model,
+    data: Any,
+    method: Method,
+    *,
+    seed: int = 0,
+    temperature: float = 1.0,
+    device: str | torch.device | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> Posterior:
+    """The posterior of the model's weights given data, by a method.
+
+    `data`: (x, y) tensors, a Dataset, a DataLoader or batches. The same seed gives the same posterior. `temperature` T targets
+    p(θ|D)^(1/T). `progress` is called now and then; the library itself prints nothing.
+    """
+    if not isinstance(method, Method):
+        raise InputError("method must be a Method", repr(method), "write for instance 5 * MAP()")
+    if not temperature > 0:
+        raise InputError("the temperature must be positive", str(temperature), "1 is the posterior, below 1 is colder")
+    began = time.perf_counter()
+    if device is not None:
+        model = copy.deepcopy(model).to(device)
+    where = model.network.like.device
+    given = source(data).to(where)
+    check(model, given)
+    target = Target(model, given, float(temperature))
+    posterior = method.run(target, Start(), Run(model.noise(seed, "fit"), progress))
+    posterior.info.update(method=repr(method), seed=seed, temperature=float(temperature), rows=given.size)
+    posterior.info.update(seconds=round(time.perf_counter() - began, 3), device=str(where))
+    return posterior

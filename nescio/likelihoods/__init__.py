@@ -1,0 +1,9 @@
+"""From the network's output to the distribution of an observation."""
+
+from nescio.likelihoods.classes import Bernoulli, Categorical
+from nescio.likelihoods.gaussian import Gaussian, Heteroscedastic
+from nescio.likelihoods.likelihood import Likelihood
+from nescio.likelihoods.multitask import MultiTask
+from nescio.likelihoods.pixels import ContinuousBernoulli
+
+__all__ = ["Bernoulli", "Categorical", "ContinuousBernoulli", "Gaussian", "Heteroscedastic", "Likelihood", "MultiTask"]

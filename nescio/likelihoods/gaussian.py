@@ -1,0 +1,68 @@
+"""Real observations with Gaussian noise: the same for all points, or predicted by the network for each.
+
+Both work in the units of y. Where the network speaks standardised numbers, `loc` and `scale` translate: y = loc + scale * z, so
+densities, intervals and errors come out in the user's own units and nothing else has to know.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+from torch import Tensor
+from torch.distributions import Distribution, Normal
+
+from nescio.errors import InputError
+from nescio.laws.law import Number, positive
+from nescio.likelihoods.likelihood import Likelihood, expect_float, expect_shape
+
+LEAST = -20.0  # log variance; below, a network that memorises its data would divide by zero
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Gaussian(Likelihood):
+    """y ~ N(loc + scale f, (scale noise)²): homoscedastic, noise constant, `Learned` or random (`Gaussian(HalfCauchy(1.))`).
+
+    For one noise scale per output give a tensor: `Gaussian(Learned(torch.ones(3)))`.
+    """
+
+    noise: Number = positive(1.0)
+    loc: float | Tensor = 0.0
+    scale: float | Tensor = 1.0
+
+    def observe(self, f: Tensor, noise: Tensor) -> Distribution:
+        loc, scale = units(self.loc, f), units(self.scale, f)
+        return Normal(loc + scale * f, (scale * noise).expand_as(f))
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Heteroscedastic(Likelihood):
+    """y ~ N(m(x), exp s(x)): the network's last axis holds means and then log variances (Kendall & Gal, 2017).
+
+    The loss is ½ e^{-s} (y - m)² + ½ s: the first factor learns to discount noisy points, the second keeps s from growing.
+    """
+
+    loc: float | Tensor = 0.0
+    scale: float | Tensor = 1.0
+
+    def observe(self, f: Tensor) -> Distribution:
+        mean, log_variance = f.chunk(2, dim=-1)
+        loc, scale = units(self.loc, mean), units(self.scale, mean)
+        return Normal(loc + scale * mean, scale * (0.5 * log_variance.clamp_min(LEAST)).exp())
+
+    def check(self, f: Any, y: Any) -> None:
+        if f.shape[-1] % 2:
+            raise InputError(
+                "the network must give a mean and a log variance per output",
+                f"{f.shape[-1]} outputs",
+                "double its last layer",
+            )
+        expect_shape((*f.shape[:-1], f.shape[-1] // 2), y)
+        expect_float(y, f.dtype)
+
+
+def units(number: float | Tensor, like: Tensor) -> Tensor:
+    return torch.as_tensor(number, dtype=like.dtype, device=like.device)

@@ -1,0 +1,128 @@
+"""A model is the joint law of weights and observations: net × prior × likelihood."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+from torch.distributions import Distribution
+from torch.func import vmap
+
+from nescio.densities import log_density
+from nescio.errors import InputError
+from nescio.laws.law import Law, unvalidated
+from nescio.laws.prior import Prior
+from nescio.laws.site import sites
+from nescio.likelihoods.likelihood import Likelihood
+from nescio.network import Network, Params
+from nescio.noise import Noise
+from nescio.predictive import Drawn, Predictive
+
+
+@final
+class Model(nn.Module):
+    """`net`: any nn.Module. `prior`: one law for all weights, or {name pattern: law}, first match wins."""
+
+    def __init__(self, net: nn.Module, prior: Law | Mapping[str, Law], likelihood: Likelihood) -> None:
+        super().__init__()
+        if not isinstance(net, nn.Module) or not isinstance(likelihood, Likelihood):
+            got = f"{type(net).__name__} and {type(likelihood).__name__}"
+            raise InputError("a model is net × prior × likelihood", got, "write Model(net, Normal(0, 1), Gaussian(.1))")
+        found = sites(net)
+        if not found:
+            raise InputError(
+                "the network must have a trainable parameter", "none", "set requires_grad on what is uncertain"
+            )
+        self.network = Network(net)
+        self.laws, self.likelihood = prior, likelihood
+        like = self.network.like
+        self.prior = Prior(prior, found, likelihood.numbers()).to(like.device, like.dtype)
+
+    @property
+    def dim(self) -> int:
+        """Length of the flat vector."""
+        return self.prior.dim
+
+    def noise(self, seed: int, *key: str | int) -> Noise:
+        """A random stream on the network's device and in its precision."""
+        return Noise(seed, key, self.network.like.device, self.network.like.dtype)
+
+    def describe(self) -> dict[str, Any]:
+        """What a stored posterior must agree with to be read back into this model."""
+        net = self.network.net
+        shapes = {name: list(t.shape) for name, t in (*net.named_parameters(), *net.named_buffers())}
+        laws = repr(self.laws) if isinstance(self.laws, Law) else {name: repr(law) for name, law in self.laws.items()}
+        return {"net": str(net), "shapes": shapes, "prior": laws, "likelihood": repr(self.likelihood)}
+
+    # ---- the joint law -----------------------------------------------------------------------------------------
+
+    def params(self, u: Tensor) -> Params:
+        """Named parameters of one unconstrained vector."""
+        return self.prior.params(self.prior.unpack(u).values)
+
+    def log_prior(self, u: Tensor) -> Tensor:
+        """Log density of the unconstrained vector, Jacobian included."""
+        with unvalidated():
+            return torch.as_tensor(self.prior.unpack(u).log_density)
+
+    def forward(self, params: Params, x: Any) -> Distribution:
+        """The distribution of y at x, given one set of parameters."""
+        with unvalidated():
+            own, numbers = sort(params)
+            return self.likelihood.observe(self.network.call(own, x), **numbers)
+
+    def log_likelihood(self, params: Params, x: Any, y: Any, training: bool = False) -> Tensor:
+        """Summed over the batch. When training, buffers among the params are updated in place."""
+        own, numbers = sort(params)
+        f = self.network.call(own, x, training)
+        return log_density(self.likelihood.observe(f, **numbers), y, lead=1).sum()
+
+    # ---- predictions -------------------------------------------------------------------------------------------
+
+    def named(self, theta: Tensor) -> Params:
+        """Everything by name, from stacked values (draws, dim): parameters, the likelihood's numbers, the prior's scales."""
+
+        def one(row: Tensor) -> Params:
+            values = self.prior.split(row)
+            return {**self.prior.params(values), **self.prior.scales(values)}
+
+        return vmap(one)(theta)
+
+    def observed(self, params: Params, x: Any) -> Distribution:
+        """The distribution of y under stacked parameters: batch shape (draws, points, ...)."""
+        own, numbers = sort(params)
+        with torch.no_grad(), unvalidated():
+            f = self.network.outputs(own, x)
+            spread = {name: between(number, f, name) for name, number in numbers.items()}
+            return self.likelihood.observe(f, **spread)
+
+    def log_prob(self, params: Params, x: Any, y: Any) -> Tensor:
+        """Log density of each observation under each of the stacked parameters, (draws, points)."""
+        with torch.no_grad(), unvalidated():
+            return log_density(self.observed(params, x), y, lead=2)
+
+    def predictive(self, params: Params, x: Any) -> Predictive:
+        """The mixture over stacked parameters, draw axis first."""
+        return Drawn(self.observed(params, x))
+
+    def prior_predictive(self, x: Any, draws: int = 100, seed: int = 0) -> Predictive:
+        """What the model believes before it has seen data: look at it before you trust a prior."""
+        theta = torch.stack([self.prior.draw(self.noise(seed, "prior", i)) for i in range(draws)])
+        return self.predictive(self.named(theta), x)
+
+
+def sort(params: Params) -> tuple[Params, Params]:
+    """What belongs to the network, and the likelihood's numbers without their prefix."""
+    own = {name: x for name, x in params.items() if not name.startswith(("likelihood.", "prior."))}
+    return own, {name[11:]: x for name, x in params.items() if name.startswith("likelihood.")}
+
+
+def between(number: Tensor, f: Any, name: str) -> Tensor:
+    """(draws, *shape) to (draws, 1, ..., 1, *shape), to broadcast against outputs (draws, points, ...)."""
+    while isinstance(f, dict):
+        task, _, name = name.partition(".")
+        f = f[task]
+    shape = number.shape[1:]
+    return number.reshape(len(number), *[1] * (f.dim() - 1 - len(shape)), *shape)

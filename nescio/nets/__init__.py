@@ -1,0 +1,14 @@
+"""Reference networks: plain `nn.Module`s that know nothing of Bayes, so that any law and any method can take them.
+
+Each one runs under `torch.func.functional_call` and under `vmap` over stacked parameters.
+"""
+
+from __future__ import annotations
+
+from nescio.nets.lenet import lenet5
+from nescio.nets.mlp import lenet_300_100, mlp
+from nescio.nets.norm import FilterResponseNorm
+from nescio.nets.recurrent import lstm_classifier
+from nescio.nets.resnet import resnet20
+
+__all__ = ["FilterResponseNorm", "lenet5", "lenet_300_100", "lstm_classifier", "mlp", "resnet20"]

@@ -1,0 +1,138 @@
+"""A network as a function of its parameters: private copies, called once or for many stacked parameters at a time.
+
+The user's module is never written to. Two copies share their tensors: one for predictions, in evaluation mode, and one for
+training, with the modes of the module as it was handed over (so a part that was put into eval mode stays frozen).
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+from torch.utils._pytree import tree_flatten, tree_map
+
+from nescio.errors import InputError
+from nescio.noise import Noise
+
+Params = dict[str, Tensor]
+
+BUDGET = 256 * 2**20  # bytes of activations that one call may take
+
+
+@final
+class Network(nn.Module):
+    """`net` as f(params, x). x may be a tensor, a tuple (positional) or a dictionary (keywords)."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.training_net = copy.deepcopy(net)
+        tensors = (*self.training_net.parameters(), *self.training_net.buffers())
+        self.net = copy.deepcopy(self.training_net, memo={id(t): t for t in tensors}).eval()
+        self._facts: dict[str, int] = {}  # found out on the first call
+
+    @property
+    def like(self) -> Tensor:
+        """A parameter, for its device and precision."""
+        return next(p for p in self.net.parameters() if p.requires_grad)
+
+    def weights(self) -> Params:
+        """The trainable parameters as they came."""
+        return {name: p.detach() for name, p in self.net.named_parameters() if p.requires_grad}
+
+    def statistics(self) -> Params:
+        """The buffers as they came, copied."""
+        return {name: b.detach().clone() for name, b in self.net.named_buffers()}
+
+    def restarted(self, noise: Noise) -> Params:
+        """The parameters after a fresh run of the module's own initialisation."""
+        fresh = copy.deepcopy(self.training_net)
+        with noise.scope():
+            for path, module in fresh.named_modules():
+                reset = getattr(module, "reset_parameters", None) or getattr(module, "_reset_parameters", None)
+                own = [name for name, p in module.named_parameters(recurse=False) if p.requires_grad]
+                if callable(reset):
+                    reset()
+                elif own:
+                    raise InputError(
+                        "members restart by reset_parameters()",
+                        f"{type(module).__name__} at {path!r} without one for {own}",
+                        "give it that method, or start the members by another method: `a >> n * b`",
+                    )
+        return {name: p.detach() for name, p in fresh.named_parameters() if p.requires_grad}
+
+    def call(self, params: Params, x: Any, training: bool = False) -> Any:
+        """f at these parameters (and buffers, which training updates in place)."""
+        net = self.training_net if training else self.net
+        if isinstance(x, dict):
+            return functional_call(net, params, (), x)
+        return functional_call(net, params, x if isinstance(x, tuple) else (x,))
+
+    def stacked(self, params: Params, x: Any, vector: bool) -> Any:
+        """f under stacked parameters, (draws, points, ...): one vmap, or a loop where the network does not allow it."""
+        draws = len(next(iter(params.values())))
+        if vector and draws > 1:
+            return vmap(lambda p: self.call(p, x))(params)
+        each = [self.call({name: value[i] for name, value in params.items()}, x) for i in range(draws)]
+        return tree_map(lambda *f: torch.stack(f), *each)
+
+    def outputs(self, params: Params, x: Any) -> Any:
+        """`stacked`, in chunks of draws and points whose activations fit the budget."""
+        draws, points = len(next(iter(params.values()))), rows(x)
+        vector = self.vectorises(x)
+        fits = max(1, BUDGET // self.bytes_per_point(x))  # draws x points
+        many = max(1, min(draws, fits // min(points, 1024))) if vector else 1
+        step = max(1, min(points, fits // many))
+        columns = []
+        for i in range(0, points, step):
+            piece = tree_map(lambda t, i=i: t[i : i + step], x)
+            chunks = ({name: value[j : j + many] for name, value in params.items()} for j in range(0, draws, many))
+            columns.append(tree_map(lambda *p: torch.cat(p), *[self.stacked(chunk, piece, vector) for chunk in chunks]))
+        return tree_map(lambda *p: torch.cat(p, 1), *columns)
+
+    def vectorises(self, x: Any) -> bool:
+        """Whether vmap over parameters gives what a loop gives, and trains, without torch's slow path; tried once, on two rows."""
+        if "vectorises" not in self._facts:
+            few = tree_map(lambda t: t[:2], x)
+            two = {name: torch.stack([p, 1.01 * p]) for name, p in self.weights().items()}
+            statistics = {name: torch.stack([b, b]) for name, b in self.statistics().items()}
+            with torch.no_grad(), torch.random.fork_rng(), warnings.catch_warnings():
+                warnings.simplefilter("error")
+                loop = tree_flatten(self.stacked(two, few, False))[0]
+                try:
+                    same = tree_flatten(self.stacked(two, few, True))[0]
+                    vmap(lambda p: self.call(p, few, training=True), randomness="different")({**two, **statistics})
+                    ok = all(torch.allclose(a, b, 1e-3, 1e-4) for a, b in zip(loop, same, strict=True))
+                except (RuntimeError, ValueError, UserWarning):  # no batching rule, a branch on data, the slow path
+                    ok = False
+            self._facts["vectorises"] = ok
+        return bool(self._facts["vectorises"])
+
+    def bytes_per_point(self, x: Any) -> int:
+        """What one point takes in one call: the outputs of all modules, counted on one row."""
+        if "bytes" not in self._facts:
+            total = 0
+
+            def count(_module: nn.Module, _args: Any, output: Any) -> None:
+                nonlocal total
+                total += sum(t.numel() * t.element_size() for t in tree_flatten(output)[0] if isinstance(t, Tensor))
+
+            hooks = [module.register_forward_hook(count) for module in self.net.modules()]
+            try:
+                with torch.no_grad():
+                    self.call({}, tree_map(lambda t: t[:1], x))
+            finally:
+                for hook in hooks:
+                    hook.remove()
+            self._facts["bytes"] = max(total, 1)
+        return self._facts["bytes"]
+
+
+def rows(x: Any) -> int:
+    leaves = tree_flatten(x)[0]
+    if not leaves or not all(isinstance(leaf, Tensor) and leaf.dim() for leaf in leaves):
+        raise InputError("inputs must be tensors with a first axis of points", type(x).__name__, "use torch.as_tensor")
+    return len(leaves[0])

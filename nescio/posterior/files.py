@@ -1,0 +1,56 @@
+"""`load(path, model)`: a stored posterior back into the model it belongs to, or a clear refusal. No file names code."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from torch import Tensor
+
+from nescio.errors import FileError
+from nescio.model import Model
+from nescio.posterior.draws import Draws
+from nescio.posterior.mixture import Mixture
+from nescio.posterior.posterior import Posterior
+from nescio.store import read
+
+KINDS = {"Draws": Draws.restore}
+
+
+def load(path: str | os.PathLike[str], model: Model) -> Posterior:
+    """The posterior that `save` wrote, checked against the model: same network, prior and likelihood."""
+    tensors, header = read(path)
+    stored, own = header.get("model"), model.describe()
+    if not isinstance(stored, dict) or stored != own:
+        differs = [key for key in own if not isinstance(stored, dict) or stored.get(key) != own[key]]
+        first = differs[0] if differs else "model"
+        got = shorten(stored.get(first) if isinstance(stored, dict) else stored)
+        raise FileError(
+            f"{os.fspath(path)} must hold a posterior of this model", f"another {first}: {got}", "build the same model"
+        )
+    return restore(model, header, tensors, os.fspath(path))
+
+
+def restore(model: Model, header: dict[str, Any], tensors: dict[str, Tensor], path: str) -> Posterior:
+    kind, info = header.get("kind"), header.get("info", {})
+    device, dtype = model.network.like.device, model.network.like.dtype
+    if kind == "Mixture":
+        parts = []
+        for i, part in enumerate(header["parts"]):
+            own = {name.removeprefix(f"{i}."): x for name, x in tensors.items() if name.startswith(f"{i}.")}
+            parts.append(restore(model, part, own, path))
+        return Mixture(parts, info)
+    if kind not in KINDS:
+        raise FileError(
+            f"{path} must hold a known kind of posterior", repr(kind), f"the kinds are {[*KINDS, 'Mixture']}"
+        )
+    theta = tensors.get("theta")
+    if theta is not None and (theta.shape[-1] != model.dim or theta.dtype != dtype):
+        got = f"{tuple(theta.shape)} {theta.dtype}"
+        raise FileError(f"{path} must hold draws of {model.dim} {dtype} numbers", got, "build the same model")
+    return KINDS[kind](model, {name: x.to(device) for name, x in tensors.items()}, info)
+
+
+def shorten(value: Any) -> str:
+    text = " ".join(str(value).split())
+    return text if len(text) <= 200 else text[:197] + "..."

@@ -1,0 +1,46 @@
+"""Several posteriors with equal weights: ensembles of Laplace approximations, of Gaussians, of variational families."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from nescio.network import Params
+from nescio.posterior.posterior import Ends, Posterior, spread_evenly
+
+
+@final
+class Mixture(Posterior):
+    """An equal-weight mixture of posteriors of the same model."""
+
+    def __init__(self, parts: Sequence[Posterior], info: dict[str, Any]) -> None:
+        self.parts, self.info, self.model = tuple(parts), info, parts[0].model
+
+    def count(self) -> int | None:
+        counts = [part.count() for part in self.parts]
+        return None if None in counts else sum(c for c in counts if c is not None)
+
+    def sample(self, n: int, seed: int = 0) -> Params:
+        """n split evenly over the parts, the remainder to the first ones."""
+        shares = [(i, share) for i, share in enumerate(spread_evenly(n, len(self.parts))) if share]
+        drawn = [self.parts[i].sample(share, seed + i) for i, share in shares]
+        return {name: torch.cat([part[name] for part in drawn]) for name in drawn[0]}
+
+    def point(self) -> Params:
+        """The point of the part that has the highest evidence or log density in its info; else of the first."""
+        best = max(range(len(self.parts)), key=lambda i: self.parts[i].info.get("log_joint", 0.0))
+        return self.parts[best].point()
+
+    def ends(self) -> Ends:
+        ends = [part.ends() for part in self.parts]
+        statistics = {name: torch.cat([end.statistics[name] for end in ends]) for name in ends[0].statistics}
+        return Ends(torch.cat([end.theta for end in ends]), statistics)
+
+    def header(self) -> dict[str, Any]:
+        return {"kind": "Mixture", "info": self.info, "parts": [part.header() for part in self.parts]}
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {f"{i}.{name}": x for i, part in enumerate(self.parts) for name, x in part.tensors().items()}

@@ -1,0 +1,177 @@
+"""A model bound to data: the log density of one flat vector of latents. It knows N, so nobody scales a prior or a KL by hand.
+
+    log p_T(u | D) = (log p(θ) + N/B Σ_batch log p(y|x, θ)) / T + log |dθ/du|,     θ = θ(u)
+
+Chains are the leading axis everywhere: u is (chains, dim), densities are (chains,). Two views of the latents, centred or not
+(laws/variable.py); `.free(slots, ...)` holds the other entries of the vector fixed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, final
+
+import torch
+from torch import Tensor
+from torch.func import vmap
+from torch.utils._pytree import tree_map
+
+from nescio.data.source import Source
+from nescio.errors import InputError
+from nescio.laws.law import unvalidated
+from nescio.model import Model
+from nescio.network import Params
+
+
+CHUNK = 4096  # rows at a time, where all data are summed over
+
+
+class Batch(NamedTuple):
+    """Observations and their weight N / B, and when they come: after this part of the run, last of their epoch or not."""
+
+    x: Any
+    y: Any
+    weight: float
+    own: bool = False  # each chain has its own, on a leading axis
+    part: float = 0.0
+    closes: bool = True
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Target:
+    """`slots`: which entries of the vector are free (None: all). `rest`: where the others stay, (chains, dim)."""
+
+    model: Model
+    source: Source
+    temperature: float = 1.0
+    centred: bool = False
+    slots: Tensor | None = None
+    rest: Tensor | None = None
+    only: Tensor | None = None  # what `.on(pattern)` allows to move, a mask over the whole vector
+    held: Source | None = None  # kept out of the data, for early stopping
+
+    @property
+    def size(self) -> int:
+        """N, the number of observations."""
+        return self.source.size
+
+    @property
+    def dim(self) -> int:
+        """How many entries are free."""
+        return self.model.dim if self.slots is None else len(self.slots)
+
+    def free(self, mask: Tensor, theta: Tensor) -> Target:
+        """Only these entries move; the others stay where the values theta (chains, dim) put them."""
+        if bool(mask.all()):
+            return replace(self, slots=None, rest=None)
+        slots = mask.nonzero()[:, 0].to(theta.device)
+        return replace(self, slots=slots, rest=self._each(lambda t: self.model.prior.pack(t, self.centred), theta))
+
+    def chains(self, index: slice) -> Target:
+        """The same for a block of the chains."""
+        return self if self.rest is None else replace(self, rest=self.rest[index])
+
+    def batch(self, index: Tensor | None) -> Batch:
+        """All data for None; rows (B,) for all chains; or rows (chains, B), each chain its own."""
+        x, y = self.source.rows(index)
+        count = self.size if index is None else index.shape[-1]
+        return Batch(x, y, self.size / count, index is not None and index.dim() == 2)
+
+    # ---- between u and values ----------------------------------------------------------------------------------
+
+    def u(self, theta: Tensor) -> Tensor:
+        """Free latents of the values theta."""
+        full = self._each(lambda t: self.model.prior.pack(t, self.centred), theta)
+        return full if self.slots is None else full[:, self.slots]
+
+    def theta(self, u: Tensor) -> Tensor:
+        """All values, (chains, model.dim)."""
+        with unvalidated():
+            return self._each(lambda v: torch.cat(self.model.prior.unpack(v, self.centred).values), self.full(u))
+
+    def full(self, u: Tensor) -> Tensor:
+        """The whole vector, fixed entries included."""
+        if self.slots is None or self.rest is None:
+            return u
+        return self.rest.index_copy(1, self.slots, u)
+
+    # ---- density -----------------------------------------------------------------------------------------------
+
+    def log_density(self, u: Tensor, batch: Batch) -> Tensor:
+        """Of the unconstrained vector: Jacobian included, the temperature exact. (chains,)"""
+        return self._evaluate(u, batch, {}, jacobian=True, training=False)[0]
+
+    def log_posterior(self, u: Tensor, batch: Batch, statistics: Params) -> tuple[Tensor, Params]:
+        """Of the values, in weight space: no Jacobian; the network in training mode. Also the statistics (buffers) after it."""
+        return self._evaluate(u, batch, statistics, jacobian=False, training=True)
+
+    def log_joint(self, theta: Tensor, statistics: Params) -> Tensor:
+        """log p(θ) + Σ log p(y|x, θ) over all data, in evaluation mode and in chunks; untempered. (chains,)"""
+
+        def log_prior(row: Tensor) -> Tensor:
+            point = self.model.prior.unpack(self.model.prior.pack(row, centred=True), centred=True)
+            return torch.as_tensor(point.log_density - point.log_jacobian)
+
+        with torch.no_grad():
+            return self._each(log_prior, theta) + self.log_likelihood(theta, statistics, self.source)
+
+    def log_likelihood(self, theta: Tensor, statistics: Params, source: Source) -> Tensor:
+        """Of some data in evaluation mode, chunk by chunk. (chains,)"""
+        params = {**self.model.named(theta), **statistics}
+        total = torch.zeros(len(theta), dtype=torch.float64)
+        for start in range(0, source.size, CHUNK):
+            x, y = source.rows(torch.arange(start, min(start + CHUNK, source.size)))
+            total += self.model.log_prob(params, x, y).double().sum(1).cpu()
+        return total.to(theta)
+
+    def _evaluate(
+        self, u: Tensor, batch: Batch, statistics: Params, jacobian: bool, training: bool
+    ) -> tuple[Tensor, Params]:
+        model, temperature = self.model, self.temperature
+
+        def one(v: Tensor, x: Any, y: Any, buffers: Params) -> tuple[Tensor, Params]:
+            point = model.prior.unpack(v, self.centred)
+            buffers = {name: b.clone() for name, b in buffers.items()}  # training writes into them
+            params = {**model.prior.params(point.values), **buffers}
+            likelihood = batch.weight * model.log_likelihood(params, x, y, training)
+            if not jacobian:
+                return (point.log_density - point.log_jacobian + likelihood) / temperature, buffers
+            joint = (point.log_density + likelihood) / temperature
+            return joint + (1 - 1 / temperature) * point.log_jacobian, buffers  # the Jacobian is not tempered
+
+        full, own = self.full(u), 0 if batch.own else None
+        with unvalidated():
+            if len(u) > 1:
+                axes = (0, own, own, 0 if statistics else None)
+                return vmap(one, in_dims=axes, randomness="different")(full, batch.x, batch.y, statistics)
+            first = {name: b[0] for name, b in statistics.items()}
+            x, y = (take(batch.x), take(batch.y)) if batch.own else (batch.x, batch.y)
+            value, buffers = one(full[0], x, y, first)
+        return value[None], {name: b[None] for name, b in buffers.items()}
+
+    def _each(self, function: Callable[[Tensor], Tensor], stacked: Tensor) -> Tensor:
+        with unvalidated():
+            return vmap(function)(stacked) if len(stacked) > 1 else function(stacked[0])[None]
+
+
+def take(tree: Any) -> Any:
+    """The only chain's own part of a batch."""
+    return tree_map(lambda t: t[0], tree)
+
+
+def check(model: Model, source: Source) -> None:
+    """Refuse data that do not fit the network or the likelihood, before any work is done."""
+    x, y = source.rows(torch.arange(min(2, source.size)))
+    try:
+        with torch.no_grad():
+            f = model.network.call({}, x)
+    except (RuntimeError, TypeError, IndexError) as error:
+        first = str(error).splitlines()[0]
+        want = model.network.like.dtype
+        raise InputError(
+            "the network must accept the inputs", first, f"check the shape of x and that it is {want}"
+        ) from error
+    whole = source.rows(None)[1] if hasattr(source, "y") else y
+    model.likelihood.check(f, whole)

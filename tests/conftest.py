@@ -1,0 +1,29 @@
+"""Where outside reference data lie, if they are here at all."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).resolve().parent.parent
+TRUTH = Path(os.environ.get("NESCIO_TRUTH", ROOT.parent / "shared" / "truth"))
+DATA = Path(os.environ.get("NESCIO_DATA", ROOT.parent / "shared" / "data"))
+
+torch.set_num_threads(1)  # two workers share two cores
+
+
+@pytest.fixture(scope="session")
+def truth() -> Path:
+    if not (TRUTH / "README.md").exists():
+        pytest.skip("no reference posteriors here (set NESCIO_TRUTH)")
+    return TRUTH
+
+
+@pytest.fixture(scope="session")
+def data_folder() -> Path:
+    if not (DATA / "MANIFEST.csv").exists():
+        pytest.skip("no data folder here (set NESCIO_DATA)")
+    return DATA
