@@ -10,7 +10,7 @@ from torch import Tensor
 from torch import distributions as td
 from torch.distributions import Distribution
 
-from nescio.errors import UnsupportedError
+from nescio.errors import InputError, UnsupportedError
 
 
 @final
@@ -26,7 +26,7 @@ class Folded(Distribution):
     def log_prob(self, value: Tensor) -> Tensor:
         return self.base.log_prob(value) + math.log(2.0)
 
-    def sample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:
+    def sample(self, sample_shape: Any = torch.Size()) -> Tensor:
         return self.base.sample(sample_shape).abs()
 
 
@@ -43,7 +43,7 @@ class Improper(Distribution):
     def log_prob(self, value: Tensor) -> Tensor:
         return self.power * value.abs().log() if self.power else torch.zeros_like(value)
 
-    def sample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:
+    def sample(self, sample_shape: Any = torch.Size()) -> Tensor:
         raise UnsupportedError("only a proper density can be drawn from", f"|x|^{self.power}", "use a proper law")
 
 
@@ -62,7 +62,7 @@ class TwoNormals(Distribution):
         narrow = td.Normal(torch.zeros_like(self.narrow), self.narrow).log_prob(value) + torch.log1p(-self.weight)
         return torch.logaddexp(wide, narrow)
 
-    def sample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:
+    def sample(self, sample_shape: Any = torch.Size()) -> Tensor:
         shape = self._extended_shape(sample_shape)
         chosen = torch.rand(shape, dtype=self.weight.dtype, device=self.weight.device) < self.weight
         return torch.where(chosen, self.wide, self.narrow) * torch.randn_like(chosen, dtype=self.weight.dtype)
@@ -82,7 +82,7 @@ class Atoms(Distribution):
         hit = value[..., None] == self.values.to(value)  # (..., atoms)
         return torch.where(hit, self.log_weights.to(value), -math.inf).amax(-1)
 
-    def sample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:
+    def sample(self, sample_shape: Any = torch.Size()) -> Tensor:
         return self.values[td.Categorical(logits=self.log_weights).sample(sample_shape)]
 
 
@@ -101,7 +101,7 @@ class Joint(Distribution):
             "a joint density needs its leading axes", "log_prob", "use log_density(distribution, value, lead)"
         )
 
-    def sample(self, sample_shape: torch.Size = torch.Size()) -> Any:
+    def sample(self, sample_shape: Any = torch.Size()) -> Any:
         return {name: part.sample(sample_shape) for name, part in self.parts.items()}
 
 
@@ -110,5 +110,8 @@ def log_density(distribution: Distribution, value: Any, lead: int) -> Tensor:
     if isinstance(distribution, Joint):
         parts = (log_density(part, value[name], lead) for name, part in distribution.parts.items())
         return torch.stack(list(parts)).sum(0)
+    shape = (*distribution.batch_shape, *distribution.event_shape)[lead - 1 :]
+    if shape and tuple(value.shape) != shape:  # else (N,) would meet (N, 1) and broadcast to (N, N)
+        raise InputError(f"y must have shape {shape}", str(tuple(value.shape)), "one row for each row of x")
     elementwise = distribution.log_prob(value)
     return elementwise.flatten(lead).sum(-1) if elementwise.dim() > lead else elementwise

@@ -7,8 +7,11 @@ class NescioError(Exception):
     """Base of every error that nescio raises on purpose; the message is one line in three parts."""
 
     def __init__(self, must: str, got: str, remedy: str) -> None:
-        Exception.__init__(self, f"{must}; got {got}; {remedy}")
+        Exception.__init__(self, must, got, remedy)  # as arguments: the error can cross to another process
         self.must, self.got, self.remedy = must, got, remedy
+
+    def __str__(self) -> str:
+        return f"{self.must}; got {self.got}; {self.remedy}"
 
 
 class InputError(NescioError, ValueError):
@@ -17,9 +20,6 @@ class InputError(NescioError, ValueError):
 
 class FileError(NescioError, OSError):
     """A file is missing, damaged, foreign or from a newer version."""
-
-    def __str__(self) -> str:  # OSError would print its own
-        return f"{self.must}; got {self.got}; {self.remedy}"
 
 
 class UnsupportedError(NescioError, TypeError):

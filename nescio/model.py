@@ -35,6 +35,11 @@ class Model(nn.Module):
             raise InputError(
                 "the network must have a trainable parameter", "none", "set requires_grad on what is uncertain"
             )
+        taken = [name for name, _ in net.named_children() if name in ("likelihood", "prior")]
+        if taken:  # such parameters would be mistaken for the model's own numbers
+            raise InputError(
+                "likelihood.* and prior.* are the model's own names", f"a submodule {taken[0]!r}", "rename it"
+            )
         self.network = Network(net)
         self.laws, self.likelihood = prior, likelihood
         like = self.network.like
@@ -70,12 +75,12 @@ class Model(nn.Module):
     def forward(self, params: Params, x: Any) -> Distribution:
         """The distribution of y at x, given one set of parameters."""
         with unvalidated():
-            own, numbers = sort(params)
+            own, numbers = sort(params, self.likelihood)
             return self.likelihood.observe(self.network.call(own, x), **numbers)
 
     def log_likelihood(self, params: Params, x: Any, y: Any, training: bool = False) -> Tensor:
         """Summed over the batch. When training, buffers among the params are updated in place."""
-        own, numbers = sort(params)
+        own, numbers = sort(params, self.likelihood)
         f = self.network.call(own, x, training)
         return log_density(self.likelihood.observe(f, **numbers), y, lead=1).sum()
 
@@ -92,7 +97,7 @@ class Model(nn.Module):
 
     def observed(self, params: Params, x: Any) -> Distribution:
         """The distribution of y under stacked parameters: batch shape (draws, points, ...)."""
-        own, numbers = sort(params)
+        own, numbers = sort(params, self.likelihood)
         with torch.no_grad(), unvalidated():
             f = self.network.outputs(own, x)
             spread = {name: between(number, f, name) for name, number in numbers.items()}
@@ -113,10 +118,10 @@ class Model(nn.Module):
         return self.predictive(self.named(theta), x)
 
 
-def sort(params: Params) -> tuple[Params, Params]:
-    """What belongs to the network, and the likelihood's numbers without their prefix."""
+def sort(params: Params, likelihood: Likelihood) -> tuple[Params, Params]:
+    """What belongs to the network, and the likelihood's own numbers (not the scales of their laws) without their prefix."""
     own = {name: x for name, x in params.items() if not name.startswith(("likelihood.", "prior."))}
-    return own, {name[11:]: x for name, x in params.items() if name.startswith("likelihood.")}
+    return own, {name: params[f"likelihood.{name}"] for name in likelihood.numbers()}
 
 
 def between(number: Tensor, f: Any, name: str) -> Tensor:

@@ -99,8 +99,9 @@ class Network(nn.Module):
             few = tree_map(lambda t: t[:2], x)
             two = {name: torch.stack([p, 1.01 * p]) for name, p in self.weights().items()}
             statistics = {name: torch.stack([b, b]) for name, b in self.statistics().items()}
-            with torch.no_grad(), torch.random.fork_rng(), warnings.catch_warnings():
-                warnings.simplefilter("error")
+            with torch.no_grad(), Noise(device=self.like.device).scope(), warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # the network's own warnings are not ours
+                warnings.filterwarnings("error", message=".*batching rule")  # the slow path
                 loop = tree_flatten(self.stacked(two, few, False))[0]
                 try:
                     same = tree_flatten(self.stacked(two, few, True))[0]

@@ -57,7 +57,16 @@ class Noise:
     @contextmanager
     def scope(self) -> Iterator[None]:
         """Code that draws from torch's global generator draws from this stream inside, and leaves no trace after."""
-        devices = [self.device] if self.device.type == "cuda" else []
-        with torch.random.fork_rng(devices=devices):
-            torch.manual_seed(self.number())
+        # not torch.manual_seed and fork_rng: without CUDA they record a traceback at every call
+        generators = [torch.default_generator]
+        if self.device.type == "cuda":
+            torch.cuda.init()
+            generators.append(torch.cuda.default_generators[self.device.index or 0])
+        before = [generator.get_state() for generator in generators]
+        try:
+            for generator in generators:
+                generator.manual_seed(self.number())
             yield
+        finally:
+            for generator, state in zip(generators, before, strict=True):
+                generator.set_state(state)

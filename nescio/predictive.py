@@ -108,7 +108,8 @@ class Drawn(Predictive):
     def epistemic(self) -> Tensor:
         if not self.discrete:
             return self._means().var(0, correction=0)  # of the mixture itself: no Bessel correction
-        mixture = type(self.draws)(probs=self.mean, validate_args=False)
+        kind = Categorical if isinstance(self.draws, Categorical) else Bernoulli
+        mixture = kind(probs=self.mean, validate_args=False)
         return (mixture.entropy() - self.aleatoric).clamp_min(0.0)
 
     def log_prob(self, y: Any) -> Tensor:

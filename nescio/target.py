@@ -23,7 +23,6 @@ from nescio.laws.law import unvalidated
 from nescio.model import Model
 from nescio.network import Params
 
-
 CHUNK = 4096  # rows at a time, where all data are summed over
 
 

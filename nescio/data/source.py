@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, final
 
 import torch
@@ -19,11 +19,15 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 from nescio.errors import InputError
 
 
+@dataclass(frozen=True, eq=False)
 class Source(ABC):
-    """N observations that can be fetched by index."""
+    """N observations that can be fetched by index. `batch_size`: what the user's loader asked for."""
 
-    size: int
-    batch_size: int | None  # what the user's loader asked for
+    batch_size: int | None = field(default=None, kw_only=True)
+
+    @property
+    @abstractmethod
+    def size(self) -> int: ...
 
     @abstractmethod
     def rows(self, index: Tensor | None) -> tuple[Any, Any]:
@@ -43,19 +47,21 @@ class Tensors(Source):
 
     x: Any
     y: Any
-    size: int
-    batch_size: int | None = None
+
+    @property
+    def size(self) -> int:
+        return len(leaves(self.y)[0])
 
     def rows(self, index: Tensor | None) -> tuple[Any, Any]:
         return (self.x, self.y) if index is None else tree_map(lambda t: t[index.to(t.device)], (self.x, self.y))
 
     def subset(self, index: Tensor) -> Source:
         x, y = self.rows(index)
-        return Tensors(x, y, len(index), self.batch_size)
+        return replace(self, x=x, y=y)
 
     def to(self, device: torch.device) -> Source:
         x, y = tree_map(lambda t: t.to(device), (self.x, self.y))
-        return Tensors(x, y, self.size, self.batch_size)
+        return replace(self, x=x, y=y)
 
 
 @final
@@ -66,7 +72,6 @@ class Items(Source):
     items: Dataset
     index: Tensor
     collate: Callable[[list[Any]], Any] = default_collate
-    batch_size: int | None = None
     device: torch.device = torch.device("cpu")
 
     @property
@@ -99,13 +104,14 @@ def source(data: Any) -> Source:
         inner = source(data.dataset)
         if isinstance(inner, Items):
             return replace(inner, batch_size=data.batch_size, collate=data.collate_fn)
+        assert isinstance(inner, Tensors)
         return replace(inner, batch_size=data.batch_size)
     if isinstance(data, TensorDataset):
         return tensors(*pair(data.tensors))
     if isinstance(data, Dataset) and not isinstance(data, IterableDataset):
         return Items(data, torch.arange(len(data)))  # type: ignore[arg-type]
     if isinstance(data, Sequence) and len(data) == 2 and leaves(data[0]) and leaves(data[1]):
-        return tensors(data[0], data[1])
+        return tensors(*pair(list(data)))
     if isinstance(data, Iterable) and not isinstance(data, (Tensor, dict, str)):
         return gathered(data)
     raise InputError(
@@ -128,7 +134,8 @@ def pair(batch: Any) -> tuple[Any, Any]:
             f"{type(batch).__name__}",
             "put several inputs into a tuple or a dictionary x",
         )
-    return batch[0], batch[1]
+    x = batch[0]
+    return tuple(x) if isinstance(x, list) else x, batch[1]  # torch's collate turns tuples into lists
 
 
 def leaves(tree: Any) -> list[Tensor]:
@@ -148,7 +155,7 @@ def tensors(x: Any, y: Any) -> Tensors:
         raise InputError(
             "x and y must have the same number of rows, at least one", f"{sorted(sizes)} rows", "check the first axis"
         )
-    return Tensors(x, y, sizes.pop())
+    return Tensors(x, y)
 
 
 def check_finite(tree: Any, what: str) -> None:

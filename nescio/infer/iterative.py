@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -30,10 +31,13 @@ BUDGET = 2 * 2**30  # bytes of activations, forward and backward, that a block o
 LARGEST_BATCH = 128
 
 
+@dataclass(frozen=True)
 class Iterative(Method):
     """One algorithm, one file, one final dataclass. The driver calls these in the order they stand."""
 
-    batch_size: int | None  # None: the loader's own, else a sixteenth of the rows between 16 and 128
+    batch_size: int | None = field(
+        default=None, kw_only=True
+    )  # None: the loader's own, else a sixteenth of the rows between 16 and 128
 
     @abstractmethod
     def view(self, target: Target, noise: Noise) -> Target:

@@ -57,7 +57,6 @@ class MAP(Iterative):
 
     epochs: int = 100
     lr: float = 1e-2
-    batch_size: int | None = None
     optimizer: Callable[..., Optimizer] = torch.optim.Adam
     schedule: Callable[[float], float] = Cosine()
     hold_out: float = 0.0
@@ -123,7 +122,7 @@ class MAP(Iterative):
             loss.backward()
             return loss
 
-        optimizer.step(closure)
+        optimizer.step(closure)  # type: ignore[arg-type]
         statistics, loss = {name: b.detach() for name, b in after[0].items()}, after[1]
         state = state._replace(statistics=statistics)
         if not batch.closes:

@@ -117,7 +117,7 @@ class Elementwise(Law):
     """A law under which, given its numbers, the weights are independent. Subclasses say which distribution."""
 
     @abstractmethod
-    def distribution(self, **numbers: Tensor) -> Distribution:
+    def distribution(self, *args: Any, **numbers: Any) -> Distribution:
         """The distribution of each weight, given the declared numbers as keyword arguments."""
 
     def bind(self, group: Group) -> BoundLaw:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple, cast, final
 
 import torch
 from torch import Tensor, nn
@@ -44,8 +44,8 @@ class Prior(nn.Module):
         free_numbers: Mapping[str, tuple[Number, Constraint]],
     ) -> None:
         super().__init__()
-        self.variables = nn.ModuleList()
-        self.outputs = nn.ModuleList()
+        self._variables = nn.ModuleList()
+        self._outputs = nn.ModuleList()
         self.groups: list[Group] = []
         for pattern, (law, group) in match(laws, sites).items():
             self._output(law, law.support, group, f"prior.{pattern}")
@@ -54,6 +54,16 @@ class Prior(nn.Module):
             site = Site(f"likelihood.{name}", tuple(shape_of(number)))
             self._output(number, constraint, Group((site,)), site.name)
         self.sizes = [variable.size for variable in self.variables]
+
+    @property
+    def variables(self) -> list[Variable]:
+        """In an order in which each depends only on those before it; the flat vector is laid out so."""
+        return cast("list[Variable]", list(self._variables))
+
+    @property
+    def outputs(self) -> list[Reading]:
+        """How the numbers of each group are read."""
+        return cast("list[Reading]", list(self._outputs))
 
     @property
     def dim(self) -> int:
@@ -147,7 +157,7 @@ class Prior(nn.Module):
     def _output(self, number: Number, constraint: Constraint, group: Group, name: str) -> None:
         """A top-level number: the weights of a group, or one number of the likelihood."""
         identity = torch.arange(group.size)
-        self.outputs.append(self._read(number, constraint, name, group, identity, group.size, nested=False))
+        self._outputs.append(self._read(number, constraint, name, group, identity, group.size, nested=False))
         self.groups.append(group)
 
     def _read(
@@ -179,11 +189,11 @@ class Prior(nn.Module):
             }
         gate = number.gate if isinstance(number, Law) else None
         gate = self._read(gate, gate.support, f"{name}.gate", group, fine, count) if gate is not None else None
-        self.variables.append(Variable(name, number, group, reach, size, own, readings, initial, nested))
+        self._variables.append(Variable(name, number, group, reach, size, own, readings, initial, nested))
         index = coarsen(reach, fine, count, name)
         trivial = size == 1 or (size == count and torch.equal(index, torch.arange(count)))
         root = isinstance(number, Law) and number.root
-        return Reading(variable=len(self.variables) - 1, index=None if trivial else index, root=root, gate=gate)
+        return Reading(variable=len(self._variables) - 1, index=None if trivial else index, root=root, gate=gate)
 
     @staticmethod
     def _constant(number: Any, constraint: Constraint, name: str, group: Group, fine: Tensor, count: int) -> Tensor:

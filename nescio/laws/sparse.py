@@ -101,4 +101,4 @@ class Discrete(Elementwise):
 
     def distribution(self) -> Distribution:
         weights = self.probabilities or (1 / len(self.values),) * len(self.values)
-        return Atoms(torch.tensor(self.values), torch.tensor(weights).log())
+        return Atoms(torch.tensor(self.values, dtype=torch.float64), torch.tensor(weights, dtype=torch.float64).log())

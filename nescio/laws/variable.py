@@ -7,7 +7,7 @@ location or scale is random: value = loc + scale * T(u), and u has the law at lo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Self, final
+from typing import NamedTuple, Self, cast, final
 
 import torch
 from torch import Tensor, nn
@@ -105,7 +105,7 @@ class Variable(nn.Module):
         return {name: reading(values) for name, reading in self.readings.items()}
 
     def constrain(self, u: Tensor, values: Sequence[Tensor], centred: bool) -> Part:
-        raw, log_jacobian = self.transform(u), 0.0
+        raw, log_jacobian = cast(Tensor, self.transform(u)), 0.0
         if self.transform is not identity_transform:
             log_jacobian = self.transform.log_abs_det_jacobian(u, raw).sum()
         if self.bound is None:
@@ -121,7 +121,7 @@ class Variable(nn.Module):
         if not centred and self.noncentred:
             loc, scale, _ = self.standard(self.numbers(values))
             value = (value - loc) / scale
-        return self.transform.inv(value)
+        return cast(Tensor, self.transform.inv(value))
 
     def standard(self, numbers: dict[str, Tensor]) -> tuple[Tensor | float, Tensor, dict[str, Tensor]]:
         """loc, scale and the numbers of the law at loc 0, scale 1."""

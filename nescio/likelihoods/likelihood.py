@@ -33,7 +33,8 @@ class Likelihood(ABC):
     """Base of every likelihood: `observe(f, **numbers)` is the distribution of y given the network's output f."""
 
     @abstractmethod
-    def observe(self, f: Any, **numbers: Tensor) -> Distribution: ...
+    def observe(self, *args: Any, **numbers: Any) -> Distribution:
+        """The distribution of y, called as observe(f, **numbers) with the declared numbers."""
 
     def numbers(self) -> dict[str, tuple[Number, Constraint]]:
         return numbers(self)

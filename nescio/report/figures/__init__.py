@@ -1,0 +1,35 @@
+"""One file a figure: a pure `*_data` function that returns numbers, and a `draw_*` function that takes them."""
+
+from nescio.report.figures.bands import bands_data, draw_bands
+from nescio.report.figures.blocks import blocks_data, draw_blocks
+from nescio.report.figures.concrete import concrete_data, draw_concrete
+from nescio.report.figures.ellipses import draw_ellipses, ellipses_data
+from nescio.report.figures.functions import draw_functions, functions_data
+from nescio.report.figures.intervals import draw_intervals, intervals_data
+from nescio.report.figures.laplace import draw_laplace, laplace_data
+from nescio.report.figures.priors import draw_priors, priors_data
+from nescio.report.figures.weights import draw_weights, weights_data
+from nescio.report.figures.widths import draw_widths, widths_data
+
+__all__ = [
+    "bands_data",
+    "blocks_data",
+    "concrete_data",
+    "draw_bands",
+    "draw_blocks",
+    "draw_concrete",
+    "draw_ellipses",
+    "draw_functions",
+    "draw_intervals",
+    "draw_laplace",
+    "draw_priors",
+    "draw_weights",
+    "draw_widths",
+    "ellipses_data",
+    "functions_data",
+    "intervals_data",
+    "laplace_data",
+    "priors_data",
+    "weights_data",
+    "widths_data",
+]
