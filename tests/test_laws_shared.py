@@ -39,6 +39,10 @@ NETS = {
     "embedding": lambda: nn.Embedding(4, 2),  # weight (4 tokens, 2)
     "lstm": lambda: nn.LSTM(2, 1),  # weight_ih (4 gate rows, 2), weight_hh (4, 1), bias_ih (4,), bias_hh (4,)
     "attention": lambda: nn.MultiheadAttention(2, 1),  # in_proj (6, 2), (6,), out_proj (2, 2), (2,)
+    "grouped": lambda: nn.Conv1d(4, 2, 1, groups=2),  # weight (out 2, in of the group 2, 1), bias (2,)
+    "grouped transposed": lambda: nn.ConvTranspose1d(
+        2, 4, 1, groups=2
+    ),  # weight (in 2, out of the group 2, 1), bias (4,)
     "norm": lambda: nn.LayerNorm(3),  # weight (3,), bias (3,)
     "two layers": lambda: nn.Sequential(nn.Linear(2, 1), nn.Tanh(), nn.Linear(1, 2)),
 }
@@ -64,6 +68,11 @@ INDEX = {
     ("attention", "input"): [0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 2, 2, 2, 2, 2, 2, 3, 4, 3, 4, 5, 5],
     ("attention", "output"): [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 7, 8, 9, 10, 11, 12, 12, 13, 13, 14, 15],
     ("attention", "unit"): [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 0, 1, 2, 3, 4, 5, 6, 6, 7, 7, 6, 7],
+    ("grouped", "input"): [0, 1, 2, 3, 4, 4],
+    ("grouped", "unit"): [0, 0, 1, 1, 0, 1],
+    ("grouped transposed", "input"): [0, 0, 1, 1, 2, 2, 2, 2],
+    ("grouped transposed", "output"): [0, 1, 2, 3, 4, 5, 6, 7],
+    ("grouped transposed", "unit"): [0, 1, 2, 3, 0, 1, 2, 3],
     ("norm", "input"): [0, 0, 0, 1, 1, 1],
     ("norm", "output"): [0, 1, 2, 3, 4, 5],
     ("norm", "unit"): [0, 1, 2, 0, 1, 2],
@@ -134,7 +143,8 @@ def check_fans() -> None:
     expected = {
         nn.Linear(3, 2): {"weight": (3, 2), "bias": (3, 2)},
         nn.Conv2d(4, 6, (3, 5)): {"weight": (4 * 15, 6 * 15), "bias": (4 * 15, 6 * 15)},
-        nn.Conv2d(4, 6, 3, groups=2): {"weight": (2 * 9, 6 * 9), "bias": (2 * 9, 6 * 9)},
+        nn.Conv2d(4, 6, 3, groups=2): {"weight": (2 * 9, 3 * 9), "bias": (2 * 9, 3 * 9)},
+        nn.ConvTranspose2d(4, 6, 3, groups=2): {"weight": (2 * 9, 3 * 9), "bias": (2 * 9, 3 * 9)},
         nn.ConvTranspose2d(4, 6, 3): {"weight": (4 * 9, 6 * 9), "bias": (4 * 9, 6 * 9)},
         nn.Embedding(7, 2): {"weight": (1, 1)},
         nn.LayerNorm(5): {"weight": (1, 1), "bias": (1, 1)},
@@ -154,7 +164,7 @@ def test_fan_in() -> None:
 def test_constants_broadcast_like_the_weights() -> None:
     found = sites(nn.Linear(3, 2, bias=False))
     columns = torch.tensor([1.0, 2.0, 3.0])
-    for scale in (columns, lambda site: columns, columns.expand(2, 3)):
+    for scale in (columns, lambda site: columns, columns.expand(2, 3), columns.numpy()):
         assert scales(Prior(Normal(0, scale), found, {}), []).tolist() == [1.0, 2.0, 3.0, 1.0, 2.0, 3.0]
     assert scales(Prior(Normal(0, columns[:2, None]), found, {}), []).tolist() == [1.0, 1.0, 1.0, 2.0, 2.0, 2.0]
     by_rows = Prior(Normal(0, HalfCauchy(lambda site: torch.ones(site.shape) * 0.5).per("output")), found, {})
@@ -239,7 +249,7 @@ def test_improper_laws_have_a_density_and_refuse_to_draw(law: Law) -> None:
 
 @pytest.mark.parametrize(
     "law", [Normal(0, -1.0), Normal(0, 0.0), Normal(0, math.nan), Gamma(-1.0), SpikeSlab(1.5, 1.0, 0.1), Normal(0, Normal(0, 1)),
-            StudentT(Laplace()), HalfCauchy(Bernoulli())], ids=repr,
+            StudentT(Laplace()), HalfCauchy(Bernoulli()), SpikeSlab(HalfCauchy(), 1.0, 0.1), Bernoulli(Normal())], ids=repr,
 )  # fmt: skip
 def test_numbers_out_of_range_are_refused(law: Law) -> None:
     with pytest.raises(InputError, match="must"):

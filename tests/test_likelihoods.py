@@ -36,6 +36,12 @@ from nescio.nets import mlp
 from nescio.target import Target
 
 
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    """Networks start the same in whatever order the tests run."""
+    torch.manual_seed(0)
+
+
 def normal(*shape: int, seed: int = 0) -> Tensor:
     return torch.as_tensor(np.random.default_rng(seed).normal(size=shape))
 
@@ -118,6 +124,27 @@ def test_the_continuous_bernoulli_is_the_tilted_uniform(logit: float) -> None:
     np.testing.assert_allclose(got, y.numpy()[:, 0] * logit - normaliser, rtol=0, atol=1e-9)
 
 
+TORCHS = pytest.mark.xfail(reason="torch clamps the probability and cancels near one half", strict=True)
+
+
+@TORCHS
+def test_the_continuous_bernoulli_in_single_precision() -> None:
+    """Mean and variance near one half, where a careless formula is 0 / 0: the exact variance is 1/12."""
+    f = torch.linspace(-0.05, 0.05, 101)
+    observed = ContinuousBernoulli().observe(f)
+    np.testing.assert_allclose(observed.variance, 1 / 12 - f.double().numpy() ** 2 / 240, rtol=1e-4)
+    np.testing.assert_allclose(observed.mean, 0.5 + f.double().numpy() / 12, rtol=1e-4)
+
+
+@TORCHS
+@pytest.mark.parametrize("logit", [-60.0, 60.0])
+def test_the_continuous_bernoulli_is_normalised_far_out(logit: float) -> None:
+    """A black pixel that the network is sure of: log p(0) = log f + f - log(e^f - 1)."""
+    y = torch.full((1, 1), float(logit > 0), dtype=DOUBLE)
+    got = density(ContinuousBernoulli(), torch.full_like(y, logit), y)[0]
+    assert got == pytest.approx(math.log(60) - math.log1p(-math.exp(-60)), abs=1e-9)
+
+
 def test_several_tasks_are_the_sum_of_their_parts() -> None:
     tasks = MultiTask(depth=Gaussian(Learned(1.0)), seg=Categorical(Learned(1.0)))
     f = {"depth": normal(5, 2), "seg": normal(5, 3, seed=1)}
@@ -146,7 +173,7 @@ def test_several_tasks_end_to_end() -> None:
     x = normal(300, 2).float()
     y = {"depth": x.sum(1, keepdim=True) + 0.2 * normal(300, 1, seed=1).float(), "seg": (x[:, 0] > 0).long()}
     model = Model(TwoHeads(), Normal(0, 3), MultiTask(depth=Gaussian(Learned(1.0)), seg=Categorical(Learned(1.0))))
-    posterior = fit(model, (x, y), 2 * MAP(epochs=40))
+    posterior = fit(model, (x, y), 2 * MAP(epochs=80, lr=3e-2, batch_size=100))
     got = posterior.sample(2)
     assert {"likelihood.depth.noise", "likelihood.seg.noise", "depth.weight", "seg.bias"} <= set(got)
     assert got["likelihood.depth.noise"].shape == (2,)

@@ -33,6 +33,12 @@ from nescio.posterior import Draws
 from nescio.target import Target
 
 
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    """Networks start the same in whatever order the tests run."""
+    torch.manual_seed(0)
+
+
 def toy(rows: int = 40, columns: int = 2, dtype: torch.dtype = DOUBLE, seed: int = 0) -> tuple[Tensor, Tensor]:
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(rows, columns))

@@ -43,12 +43,16 @@ def brier(predictive: Predictive, y: Tensor) -> float:
     return float((mean - truth).square().sum(-1).mean())
 
 
-def evaluate(posterior: Posterior, data: tuple[Any, Tensor], *, draws: int | None = 100, seed: int = 0) -> dict[str, float]:
+def evaluate(
+    posterior: Posterior, data: tuple[Any, Tensor], *, draws: int | None = 100, seed: int = 0
+) -> dict[str, float]:
     """The scores that fit the kind of outcome."""
     x, y = data
     predictive = posterior.predict(x, draws, seed)
     if not isinstance(y, Tensor):
-        raise UnsupportedError("evaluate scores one task", type(y).__name__, "score predictive[task] by the functions of nescio.evaluation")
+        raise UnsupportedError(
+            "evaluate scores one task", type(y).__name__, "score predictive[task] by the functions of nescio.evaluation"
+        )
     if isinstance(predictive, Drawn) and predictive.discrete:
         return {"nll": nll(predictive, y), "accuracy": accuracy(predictive, y), "brier": brier(predictive, y)}
     return {"nll": nll(predictive, y), "rmse": rmse(predictive, y), "coverage": coverage(predictive, y)}

@@ -32,7 +32,7 @@ POSITIVE = constraints.greater_than(0.0)  # open at zero: a scale of zero is not
 class Learned:
     """A number that is fitted, not inferred: in a likelihood by MAP and VI, in a prior by the marginal likelihood.
 
-    One value for all that the law matches, or one for each element of the tensor it is given; `.per(...)` says otherwise.
+    One value for all that the law matches, or, given a tensor, one for each weight it broadcasts to; `.per(...)` says otherwise.
     """
 
     value: float | Tensor = 1.0

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, cast, final
 
 import torch
 from torch import Tensor, nn
+from torch.distributions import constraints
 
 from nescio.errors import InputError
 from nescio.laws.law import POSITIVE, Constraint, Law, Learned, Number, numbers
@@ -178,9 +179,10 @@ class Prior(nn.Module):
             initial = self._constant(number.value, constraint, name, group, reach, size).expand(size).clone()
             readings, own = {}, constraint
         else:
-            if constraint is POSITIVE and number.support is not POSITIVE:
+            if constraint is not constraints.real and number.support is not constraint:
+                remedy = "such as HalfCauchy" if constraint is POSITIVE else "or a number"
                 raise InputError(
-                    f"{name} must be positive", repr(number), "use a law on the half-line, such as HalfCauchy"
+                    f"{name} must satisfy {constraint}", repr(number), f"use a law with that support, {remedy}"
                 )
             own = number.support
             readings = {
@@ -198,10 +200,10 @@ class Prior(nn.Module):
     @staticmethod
     def _constant(number: Any, constraint: Constraint, name: str, group: Group, fine: Tensor, count: int) -> Tensor:
         """A constant as float64: a scalar where it is one, else one number for each of `count`."""
-        if callable(number) or (isinstance(number, Tensor) and number.dim()):
+        fixed = None if callable(number) else torch.as_tensor(number, dtype=torch.float64)
+        if fixed is None or fixed.dim():
             parts = [
-                torch.as_tensor(number(site) if callable(number) else number, dtype=torch.float64)
-                for site in group.sites
+                torch.as_tensor(number(site), dtype=torch.float64) if fixed is None else fixed for site in group.sites
             ]
             try:
                 flat = torch.cat(
@@ -215,7 +217,7 @@ class Prior(nn.Module):
                 ) from None
             constant = coarsen(flat, fine, count, name)
         else:
-            constant = torch.as_tensor(number, dtype=torch.float64)
+            constant = fixed
         if not bool(constraint.check(constant).all()) or not bool(constant.isfinite().all()):
             raise InputError(
                 f"{name} must satisfy {constraint}", str(number), "check the sign and the order of the arguments"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import accumulate
 from math import prod
 from typing import Literal, get_args
 
@@ -43,12 +44,14 @@ class Site:
             return torch.arange(self.size)
         if what in ("layer", "net") or not self.shape or (what == "input" and len(self.shape) < 2):
             return torch.zeros(self.size, dtype=torch.long)  # a bias has no input axis: one for the tensor
-        axis = (1 if what == "input" else 0) if len(self.shape) > 1 else 0
-        if len(self.shape) > 1 and isinstance(self.module, TRANSPOSED):
-            axis = 1 - axis
-        along = [1] * len(self.shape)
-        along[axis] = self.shape[axis]
-        return torch.arange(self.shape[axis]).view(along).expand(self.shape).reshape(-1)
+        if len(self.shape) == 1:
+            return torch.arange(self.size)
+        rows = torch.arange(self.shape[0])[:, None]
+        if (what == "input") is isinstance(self.module, TRANSPOSED):
+            table = rows.expand(-1, self.shape[1])
+        else:  # the second axis counts from the start of the row's own block, in grouped convolutions
+            table = rows // (self.shape[0] // blocks(self.module)) * self.shape[1] + torch.arange(self.shape[1])
+        return table.view(*self.shape[:2], *[1] * (len(self.shape) - 2)).expand(self.shape).reshape(-1)
 
 
 @dataclass(frozen=True)
@@ -69,14 +72,14 @@ class Group:
             )
         if what == "net":
             return torch.zeros(self.size, dtype=torch.long), 1
-        parts, offsets, total = [], {}, 0
-        for site in self.sites:
-            index = site.index("output" if what == "unit" else what)
-            key = site.unit if what == "unit" else site.name
-            if key not in offsets:
-                offsets[key], total = total, total + int(index.max()) + 1
-            parts.append(index + offsets[key])
-        return torch.cat(parts), total
+        indices = [site.index("output" if what == "unit" else what) for site in self.sites]
+        keys = [site.unit if what == "unit" else site.name for site in self.sites]
+        sizes: dict[str, int] = {}
+        for key, index in zip(keys, indices, strict=True):
+            sizes[key] = max(sizes.get(key, 0), int(index.max()) + 1)
+        offsets = dict(zip(sizes, accumulate(sizes.values(), initial=0), strict=False))
+        parts = [index + offsets[key] for key, index in zip(keys, indices, strict=True)]
+        return torch.cat(parts), sum(sizes.values())
 
     def split(self, flat: Tensor) -> Iterator[tuple[Site, Tensor]]:
         """The tensors again, in their shapes; one split, so that its backward pass is one concatenation."""
@@ -104,9 +107,15 @@ def fans(module: nn.Module, shape: tuple[int, ...]) -> tuple[int, int]:
     """Inputs that one output sums over, and outputs that one input feeds."""
     if len(shape) < 2 or isinstance(module, (nn.Embedding, nn.EmbeddingBag)):
         return 1, 1  # norm layers scale one number each; an embedding looks one row up
-    kernel = prod(shape[2:])
-    outputs, inputs = (shape[1], shape[0]) if isinstance(module, TRANSPOSED) else (shape[0], shape[1])
-    return inputs * kernel, outputs * kernel
+    kernel, groups = prod(shape[2:]), blocks(module)
+    if isinstance(module, TRANSPOSED):
+        return shape[0] // groups * kernel, shape[1] * kernel
+    return shape[1] * kernel, shape[0] // groups * kernel
+
+
+def blocks(module: nn.Module | None) -> int:
+    """Groups of a convolution: blocks of inputs and outputs that do not see each other."""
+    return module.groups if isinstance(module, nn.modules.conv._ConvNd) else 1
 
 
 def fan_in(site: Site) -> float:

@@ -1,0 +1,53 @@
+"""The form in which a table is kept: one JSON file with seeds, commit, versions and machine, nothing entered by hand."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import nescio
+
+RESULTS = Path(__file__).resolve().parent / "results"
+
+
+def commit() -> str:
+    """The commit of this checkout, or NESCIO_COMMIT where there is no repository."""
+    try:
+        here = Path(__file__).resolve().parent
+        found = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=True)
+        return found.stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return os.environ.get("NESCIO_COMMIT", "unknown")
+
+
+def write(
+    table: str, command: str, rows: Sequence[dict[str, Any]], seeds: Sequence[int], quick: bool, out: Path
+) -> Path:
+    """results/<table>.json; a quick run is marked as one and never overwrites a full one."""
+    evidence = {
+        "table": table,
+        "command": command,
+        "commit": commit(),
+        "quick": quick,
+        "seeds": list(seeds),
+        "versions": {
+            "nescio": nescio.__version__,
+            "torch": torch.__version__,
+            "numpy": np.__version__,
+            "python": platform.python_version(),
+        },
+        "machine": f"{os.cpu_count()}-core CPU",
+        "rows": list(rows),
+    }
+    out.mkdir(parents=True, exist_ok=True)
+    path = out / f"{table}{'.quick' if quick else ''}.json"
+    path.write_text(json.dumps(evidence, indent=1) + "\n")
+    return path
