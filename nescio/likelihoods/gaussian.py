@@ -12,12 +12,13 @@ from typing import Any, final
 import torch
 from torch import Tensor
 from torch.distributions import Distribution, Normal
+from torch.nn.functional import softplus
 
 from nescio.errors import InputError
 from nescio.laws.law import Number, positive
 from nescio.likelihoods.likelihood import Likelihood, expect_float, expect_shape
 
-LEAST = -20.0  # log variance; below, a network that memorises its data would divide by zero
+LEAST = 1e-6  # of the standard deviation the network speaks of; a network that memorises its data would divide by zero
 
 
 @final
@@ -40,23 +41,24 @@ class Gaussian(Likelihood):
 @final
 @dataclass(frozen=True, eq=False)
 class Heteroscedastic(Likelihood):
-    """y ~ N(m(x), exp s(x)): the network's last axis holds means and then log variances (Kendall & Gal, 2017).
+    """y ~ N(m(x), σ(x)²): the network's last axis holds means and then raw scales s, σ = softplus(s) (Kendall & Gal, 2017).
 
-    The loss is ½ e^{-s} (y - m)² + ½ s: the first factor learns to discount noisy points, the second keeps s from growing.
+    The loss is (y - m)² / 2σ² + log σ: the weight 1/σ² learns to discount noisy points, log σ keeps σ from growing. Softplus is
+    e^s for small scales and s for large ones; e^s throughout overflows on outlying inputs, where a ReLU network is linear.
     """
 
     loc: float | Tensor = 0.0
     scale: float | Tensor = 1.0
 
     def observe(self, f: Tensor) -> Distribution:
-        mean, log_variance = f.chunk(2, dim=-1)
+        mean, raw = f.chunk(2, dim=-1)
         loc, scale = units(self.loc, mean), units(self.scale, mean)
-        return Normal(loc + scale * mean, scale * (0.5 * log_variance.clamp_min(LEAST)).exp())
+        return Normal(loc + scale * mean, scale * (LEAST + softplus(raw)))
 
     def check(self, f: Any, y: Any) -> None:
         if f.shape[-1] % 2:
             raise InputError(
-                "the network must give a mean and a log variance per output",
+                "the network must give a mean and a scale per output",
                 f"{f.shape[-1]} outputs",
                 "double its last layer",
             )

@@ -89,7 +89,9 @@ def draw_weights(numbers: Numbers) -> Figure:
             axes.set(xlim=(-0.2, 2.2), ylim=(-1.7, 1.35))
             axes.axis("off")
         left.set_title("A point: the mode of the posterior", fontweight="normal")
-        right.set_title(f"A density on each edge, from −{HALF:g} to {HALF:g} (tick: 0)", fontweight="normal")
+        right.set_title("A density on each edge", fontweight="normal")
+        note = f"normal, with the curvature at the mode; from −{HALF:g} to {HALF:g}, tick at 0, height √density"
+        right.text(-0.2, -1.68, note, fontsize=7, color=GREY, in_layout=False)
     return figure
 
 
