@@ -96,7 +96,7 @@ class Network(nn.Module):
     def vectorises(self, x: Any) -> bool:
         """Whether vmap over parameters gives what a loop gives, and trains, without torch's slow path; tried once, on two rows."""
         if "vectorises" not in self._facts:
-            few = tree_map(lambda t: t[:2], x)
+            few = tree_map(lambda t: torch.cat([t[:2], t[:2]])[:2], x)  # two rows even of one: norm layers need them
             two = {name: torch.stack([p, 1.01 * p]) for name, p in self.weights().items()}
             statistics = {name: torch.stack([b, b]) for name, b in self.statistics().items()}
             with torch.no_grad(), Noise(device=self.like.device).scope(), warnings.catch_warnings():

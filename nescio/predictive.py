@@ -141,13 +141,11 @@ class Drawn(Predictive):
         if isinstance(self.draws, Joint):
             return {task: self[task].sample(n, seed) for task in self.draws.parts}
         size = self.draws.batch_shape[0]
-        rounds = []
-        for start in range(0, n, size):
-            with noise.at("sample", start).to(self.mean.device, self.mean.dtype).scope():
-                drawn = self.draws.sample()
-            chosen = noise.at("chosen", start).permutations(1, size)[0][: n - start]
-            rounds.append(drawn[chosen.to(drawn.device)])
-        return torch.cat(rounds)
+        rounds = -(-n // size)
+        with noise.at("sample").to(self.mean.device, self.mean.dtype).scope():
+            drawn = self.draws.sample((rounds,))  # (rounds, draws, points, ...)
+        last = noise.at("lot").permutations(1, size)[0][: n - (rounds - 1) * size].to(drawn.device)
+        return torch.cat([drawn[:-1].flatten(0, 1), drawn[-1, last]])
 
     def _single(self) -> Distribution:
         if isinstance(self.draws, Joint):

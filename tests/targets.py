@@ -77,7 +77,10 @@ class Known:
 
 
 def linear(columns: int, law: Law | dict[str, Law], likelihood: Likelihood) -> Model:
-    return Model(nn.Linear(columns, 1, bias=False, dtype=DOUBLE), law, likelihood)
+    """One linear layer without bias, its weights at zero to begin with."""
+    net = nn.Linear(columns, 1, bias=False, dtype=DOUBLE)
+    nn.init.zeros_(net.weight)
+    return Model(net, law, likelihood)
 
 
 def to_the_mode(rows: int, epochs: int = 20) -> MAP:

@@ -20,6 +20,8 @@ from nescio.nets import lenet5, mlp
 from nescio.noise import Noise
 
 Params = dict[str, Tensor]
+Layers = list[tuple[str, str, int, int]]  # layer, next layer, units, inputs of the next layer that one unit feeds
+Case = tuple[Model, Params, Tensor, Tensor, Layers]
 
 
 def permute(params: Params, before: str, after: str, order: Tensor, per_unit: int = 1) -> Params:
@@ -44,15 +46,15 @@ def rescale(params: Params, before: str, after: str, factor: Tensor, per_unit: i
     }
 
 
-# net, shape of an input, and (layer, next layer, units, inputs of the next layer that one unit feeds)
-NETS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], list[tuple[str, str, int, int]]]] = {
+# net, shape of an input, and what can be permuted
+NETS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], Layers]] = {
     "mlp": (lambda: mlp(3, 8, 6, 4), (3,), [("0", "2", 8, 1), ("2", "4", 6, 1)]),
     "lenet5": (lambda: lenet5(1, 4, 20), (1, 20, 20), [("0", "2", 20, 1), ("2", "5", 50, 4), ("5", "7", 500, 1)]),
 }
 
 
 @pytest.fixture(params=NETS, scope="module")
-def case(request: pytest.FixtureRequest) -> tuple[Model, Params, Tensor, Tensor, list[tuple[str, str, int, int]]]:
+def case(request: pytest.FixtureRequest) -> Case:
     build, shape, layers = NETS[request.param]
     torch.manual_seed(0)
     net = build().to(torch.float64)
@@ -70,7 +72,7 @@ def heights(model: Model, params: Params, x: Tensor, y: Tensor) -> tuple[Tensor,
     return model.network.call(own, x), model.log_likelihood(named, x, y).item(), model.log_prior(u).item()
 
 
-def test_permuted_units_are_the_same_function_at_the_same_height(case) -> None:
+def test_permuted_units_are_the_same_function_at_the_same_height(case: Case) -> None:
     model, params, x, y, layers = case
     f, likelihood, prior = heights(model, params, x, y)
     for before, after, units, per_unit in layers:
@@ -83,7 +85,7 @@ def test_permuted_units_are_the_same_function_at_the_same_height(case) -> None:
         assert prior2 == pytest.approx(prior, rel=1e-12)
 
 
-def test_rescaled_relu_units_are_the_same_function_at_another_height(case) -> None:
+def test_rescaled_relu_units_are_the_same_function_at_another_height(case: Case) -> None:
     model, params, x, y, layers = case
     f, likelihood, prior = heights(model, params, x, y)
     for before, after, units, per_unit in layers:

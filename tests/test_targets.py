@@ -9,12 +9,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import targets
 import torch
 from chance import assert_gaussian_variance, assert_law, assert_mean
 from conftest import TRUTH
 from scipy import stats
 from targets import (
     DOUBLE,
+    Array,
     Known,
     conjugate,
     correlated_gaussian,
@@ -112,16 +114,27 @@ def test_known_noise_gives_the_reference_posterior(stem: Path) -> None:
     assert height == pytest.approx(known.log_evidence, rel=1e-9, abs=1e-6)
 
 
+def assert_reference_moments(known: Known) -> None:
+    draws = known.exact_draws(20_000, rng())
+    assert_mean(draws, known.mean, np.sqrt(np.diag(known.covariance)))
+    whitened = np.linalg.solve(np.linalg.cholesky(known.covariance), (draws.numpy() - known.mean).T)
+    assert_mean((whitened**2).T, np.ones(len(whitened)))
+
+
 @every_truth
 def test_exact_draws_have_the_reference_moments(stem: Path) -> None:
     """20 000 draws: a shift of 0.077 sd is seen with probability 1 - 1e-6 (chance.power)."""
     known = truth_linear(stem)
     if known.draw is None:
         pytest.skip("no exact draws with a t prior")
-    draws = known.exact_draws(20_000, rng())
-    assert_mean(draws, known.mean, np.sqrt(np.diag(known.covariance)))
-    whitened = np.linalg.solve(np.linalg.cholesky(known.covariance), (draws.numpy() - known.mean).T)
-    assert_mean((whitened**2).T, np.ones(len(whitened)))
+    assert_reference_moments(known)
+
+
+def test_a_forgotten_jacobian_would_be_seen(truth: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: the density of σ taken for that of log σ. It moves mesquite's noise by 0.11 sd."""
+    monkeypatch.setattr(targets, "log_noise_prior", lambda prior, sigma: -np.log(sigma))
+    with pytest.raises(AssertionError, match="mean off"):
+        assert_reference_moments(truth_linear(truth / "linear" / "mesquite-logmesquite"))
 
 
 def test_german_credit_density(truth: Path) -> None:
@@ -313,13 +326,19 @@ def test_bayes_rule_on_a_grid(small: Known) -> None:
 
 
 def test_the_predictive_of_exact_draws_is_the_grids(small: Known) -> None:
-    """40 000 exact draws through nescio's own predictive: mean and density by z-tests, rate 1e-9 each."""
+    """40 000 exact draws through nescio's own predictive: mean and density by z-tests, rate 1e-9 each, power 0.054 sd.
+
+    Planted: draws of the mode's Gaussian approximation, which this skewed posterior is not.
+    """
     assert small.predict is not None
     x = torch.tensor([[-2.0], [0.5], [3.0]], dtype=DOUBLE)
     posterior = small.posterior(40_000, rng(1))
     exact, y = small.predict(x.numpy()), np.array([-1.0, 0.2, 2.0])
     f = posterior.model.observed(posterior.sample(40_000), x).mean[..., 0]
     assert_mean(f, exact.mean)
+    b, a = rng(2).multivariate_normal(small.mean, small.covariance, 40_000).T
+    with pytest.raises(AssertionError):
+        assert_mean(a[:, None] * np.tanh(b[:, None] * x[:, 0].numpy()), exact.mean)
     assert_mean(stats.norm.pdf(y, f, 0.4), np.exp(exact.log_prob(y)))
     predictive = posterior.predict(x, draws=None)
     np.testing.assert_allclose(predictive.mean[:, 0], f.mean(0), rtol=1e-12)
@@ -355,20 +374,34 @@ def test_mode_mean_and_predictive_agree_when_conjugate_and_differ_when_skewed(sm
 # ---- the plain densities are what they say ---------------------------------------------------------------------------
 
 
-def test_exact_draws_of_the_plain_targets() -> None:
-    """n = 100 000, each comparison at rate 1e-9; a scale wrong by 4 % would be seen almost surely."""
-    gaussian = correlated_gaussian()
-    draws = gaussian.exact_draws(100_000, rng(1)).numpy()
-    assert_gaussian_variance(draws, gaussian.mean, np.diag(gaussian.covariance))
-    whitened = np.linalg.solve(np.linalg.cholesky(gaussian.covariance), draws.T)
-    for row in whitened:
+def assert_gaussian(draws: Array) -> None:
+    known = correlated_gaussian()
+    assert_gaussian_variance(draws, known.mean, np.diag(known.covariance))
+    for row in np.linalg.solve(np.linalg.cholesky(known.covariance), draws.T):
         assert_law(row, stats.norm.cdf)
-    draws = skewed(1).exact_draws(100_000, rng(2)).numpy()
+
+
+def assert_skewed(draws: Array) -> None:
     assert_mean(draws, -np.euler_gamma, math.pi / math.sqrt(6))
     assert_law(draws[:, 0], lambda w: -np.expm1(-np.exp(w)))
-    draws = funnel(2).exact_draws(100_000, rng(3)).numpy()
+
+
+def assert_funnel(draws: Array) -> None:
     assert_law(2 * np.log(draws[:, 0]), stats.norm(0, 3).cdf)
     assert_law(draws[:, 1] / draws[:, 0], stats.norm.cdf)
+
+
+@pytest.mark.parametrize(
+    ("known", "right"),
+    [(correlated_gaussian(), assert_gaussian), (skewed(1), assert_skewed), (funnel(2), assert_funnel)],
+    ids=["gaussian", "skewed", "funnel"],
+)
+def test_exact_draws_of_the_plain_targets(known: Known, right: Callable[[Array], None]) -> None:
+    """n = 100 000, rate 1e-9 each. Planted: all of it 10 % too wide, which is seen with probability 1 - 1e-6."""
+    draws = known.exact_draws(100_000, rng(1)).numpy()
+    right(draws)
+    with pytest.raises(AssertionError):
+        right(1.1 * draws)
 
 
 def test_densities_of_the_plain_targets() -> None:

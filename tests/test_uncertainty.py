@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -35,6 +36,7 @@ def example(name: str) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look their module up
     spec.loader.exec_module(module)
     return module
 
@@ -120,7 +122,7 @@ def test_one_draw_has_no_epistemic_uncertainty(likelihood: Likelihood, outputs: 
 
 
 def test_density_quantiles_and_samples_are_those_of_the_mixture() -> None:
-    """Density and quantiles to rounding; samples by DKW at rate 1e-9, n = 40 000: a gap of 0.02 in the distribution is seen."""
+    """Density and quantiles to rounding; samples by DKW at rate 1e-9, n = 40 000: a gap of 0.03 is seen."""
     predictive = prior_predictive(Gaussian(0.3), 1, 40)
     means = predictive.draws.mean[..., 0].numpy()  # type: ignore[attr-defined]  # (draws, points)
     y = np.linspace(-2, 2, 7)
@@ -130,8 +132,9 @@ def test_density_quantiles_and_samples_are_those_of_the_mixture() -> None:
     np.testing.assert_allclose(stats.norm.cdf(low, means, 0.3).mean(0), 0.05, atol=1e-9)
     np.testing.assert_allclose(stats.norm.cdf(high, means, 0.3).mean(0), 0.95, atol=1e-9)
     drawn = predictive.sample(40_000, seed=1)[:, 0, 0].numpy()
-    assert ALPHA / M <= 1e-9
     assert_law(drawn, lambda v: stats.norm.cdf(v[:, None], means[:, 0], 0.3).mean(1))
+    with pytest.raises(AssertionError):  # planted: a Gaussian with the mixture's moments
+        assert_law(drawn, stats.norm(means[:, 0].mean(), predictive.std[0, 0].item()).cdf)
 
 
 def test_samples_serve_every_draw_evenly_and_are_coherent_over_points() -> None:
@@ -237,11 +240,13 @@ def test_the_example_of_an_own_law_and_likelihood(tmp_path: Path, capsys: pytest
 
 
 def test_an_own_laws_draws_have_its_density() -> None:
-    """DKW against scipy at rate 1e-9, n = 50 000: a scale wrong by 4 % is seen."""
+    """DKW against scipy at rate 1e-9, n = 50 000. Planted: a scale wrong by 15 %, seen with probability 1 - 1e-6."""
     law = example("own_law_and_likelihood").Logistic(1.0, 0.5)
     model = linear(50_000, law, Gaussian(1.0))
     drawn = model.prior.draw(Noise(0, dtype=DOUBLE))
     assert_law(drawn, stats.logistic(1.0, 0.5).cdf)
+    with pytest.raises(AssertionError):
+        assert_law(drawn, stats.logistic(1.0, 0.5 * 1.15).cdf)
     u = torch.linspace(-4, 4, 50_000, dtype=DOUBLE)
     want = stats.logistic.logpdf(u, 1.0, 0.5).sum()
     assert model.log_prior(u).item() == pytest.approx(want, rel=1e-10)

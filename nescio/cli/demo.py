@@ -19,12 +19,14 @@ from nescio.likelihoods import Gaussian, Heteroscedastic
 from nescio.model import Model
 from nescio.nets import mlp
 from nescio.posterior import Posterior
-from nescio.report.figures.predictive import bands_data, draw_bands, draw_intervals, intervals_data
+from nescio.report.figures.bands import bands_data, draw_bands
+from nescio.report.figures.intervals import draw_intervals, intervals_data
 from nescio.report.style import save
 
 
 def run(out: Path, seed: int, quick: bool) -> None:
     console = Console()
+    out.mkdir(parents=True, exist_ok=True)
     concrete(out, seed, quick, console)
     gap(out, seed, quick, console)
 
@@ -57,7 +59,7 @@ def concrete(out: Path, seed: int, quick: bool, console: Console) -> None:
     alt = (
         "Predictions with 90% intervals for held-out concrete mixtures, and how much of each is epistemic or aleatoric."
     )
-    save(figure, out / "concrete.svg", alt=alt, values=numbers)
+    save(figure, out / "concrete.svg", alt=alt, values=numbers, source="UCI concrete strength", seed=seed)
     console.print(f"picture: {out / 'concrete.svg'}")
 
 
@@ -72,5 +74,5 @@ def gap(out: Path, seed: int, quick: bool, console: Console) -> None:
     numbers = bands_data(grid, posterior.predict(grid))
     figure = draw_bands(numbers, x, y, title="Where there are no data, it says so")
     alt = "A curve through two clusters of points; the epistemic band widens in the gap between them and outside."
-    save(figure, out / "gap.svg", alt=alt, values=numbers)
+    save(figure, out / "gap.svg", alt=alt, values=numbers, source="toy data", seed=seed)
     console.print(f"picture: {out / 'gap.svg'}")

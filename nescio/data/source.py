@@ -110,7 +110,7 @@ def source(data: Any) -> Source:
         return tensors(*pair(data.tensors))
     if isinstance(data, Dataset) and not isinstance(data, IterableDataset):
         return Items(data, torch.arange(len(data)))  # type: ignore[arg-type]
-    if isinstance(data, Sequence) and len(data) == 2 and leaves(data[0]) and leaves(data[1]):
+    if isinstance(data, Sequence) and len(data) == 2 and isinstance(data[1], (Tensor, dict)):  # not two batches
         return tensors(*pair(list(data)))
     if isinstance(data, Iterable) and not isinstance(data, (Tensor, dict, str)):
         return gathered(data)

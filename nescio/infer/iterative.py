@@ -40,6 +40,10 @@ class Iterative(Method):
     )  # None: the loader's own, else a sixteenth of the rows between 16 and 128
 
     @abstractmethod
+    def separable(self) -> bool:
+        """Whether chains stacked on the leading axis go their own ways; if not, they are run one by one."""
+
+    @abstractmethod
     def view(self, target: Target, noise: Noise) -> Target:
         """The target as this method sees it: centred or not, some data held out."""
 
@@ -90,7 +94,7 @@ def drive(method: Iterative, target: Target, start: Start, run: Run) -> Posterio
         )
     target = target.free(mask, ends.theta)
     batch = batch_size(method.batch_size, target)
-    width = chains_per_block(target, batch)
+    width = chains_per_block(target, batch) if method.separable() else 1
     parts = []
     for first in range(0, start.chains, width):
         block = slice(first, first + width)
@@ -104,6 +108,7 @@ def drive_block(
     method: Iterative, target: Target, ends: Ends, batch: int, run: Run, share: tuple[float, float]
 ) -> Posterior:
     chains, per_epoch = len(ends.theta), -(-target.size // batch)
+    bounds = [i * target.size // per_epoch for i in range(per_epoch + 1)]  # even batches: no ragged last one
     total = method.steps(per_epoch)
     states, infos = [], []
     state = method.init(target, ends, run.noise.at("init"))
@@ -112,7 +117,7 @@ def drive_block(
         epoch, position = divmod(step, per_epoch)
         if batch < target.size and position == 0:
             order = run.noise.at("epoch", epoch).permutations(chains, target.size)
-        index = None if order is None else order[:, position * batch : (position + 1) * batch]
+        index = None if order is None else order[:, bounds[position] : bounds[position + 1]]
         batch_now = target.batch(index)._replace(part=step / total, closes=position + 1 == per_epoch)
         state, info = method.step(target, state, batch_now, run.noise.at("step", step))
         if info is not None:

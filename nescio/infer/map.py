@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple, final
 
 import torch
@@ -29,6 +30,18 @@ from nescio.noise import Noise
 from nescio.posterior.draws import Draws
 from nescio.posterior.posterior import Ends, Posterior
 from nescio.target import Batch, Target
+
+ELEMENTWISE = (
+    *(
+        torch.optim.SGD,
+        torch.optim.ASGD,
+        torch.optim.Rprop,
+        torch.optim.RMSprop,
+        torch.optim.Adagrad,
+        torch.optim.Adadelta,
+    ),
+    *(torch.optim.Adam, torch.optim.AdamW, torch.optim.NAdam, torch.optim.RAdam, torch.optim.Adamax),
+)
 
 
 class State(NamedTuple):
@@ -70,6 +83,11 @@ class MAP(Iterative):
         if not 0 <= self.hold_out < 1:
             raise InputError("hold_out is a part of the data in [0, 1)", str(self.hold_out), "0.1 keeps a tenth aside")
 
+    def separable(self) -> bool:
+        """Elementwise optimisers treat stacked chains as separate ones; a line search would tie them together."""
+        kind = self.optimizer.func if isinstance(self.optimizer, partial) else self.optimizer
+        return kind in ELEMENTWISE
+
     def view(self, target: Target, noise: Noise) -> Target:
         target = replace(target, centred=True)
         if not self.hold_out:
@@ -92,7 +110,12 @@ class MAP(Iterative):
                 f"discrete latents {discrete}",
                 "give SpikeSlab a spike of positive width, or use Metropolis",
             )
-        return prior.mask(lambda variable: variable.random or variable.name.startswith("likelihood."))
+        fitted = (
+            "likelihood."  # its Learned numbers are fitted; one inside the law of its noise is a prior's, and is not
+        )
+        return prior.mask(
+            lambda variable: variable.random or (variable.name.startswith(fitted) and not variable.nested)
+        )
 
     def begin(self, model: Model, start: Start, noise: Noise) -> Ends:
         return from_network(model, start, noise)

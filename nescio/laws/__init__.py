@@ -14,7 +14,7 @@ from nescio.laws.catalogue import (
     Normal,
     StudentT,
 )
-from nescio.laws.law import Elementwise, Law, Learned, positive, real, unit
+from nescio.laws.law import Elementwise, Law, Learned, Number, positive, real, unit
 from nescio.laws.site import Site, fan_in
 from nescio.laws.sparse import (
     Bernoulli,
@@ -30,5 +30,5 @@ from nescio.laws.structured import Correlated, MatrixNormal
 __all__ = [
     "Bernoulli", "Cauchy", "Correlated", "Discrete", "Elementwise", "Exponential", "Flat", "Gamma", "HalfCauchy", "HalfFlat",
     "HalfLogUniform", "HalfNormal", "HalfStudentT", "Horseshoe", "InverseGamma", "Laplace", "Law", "Learned", "LogUniform",
-    "MatrixNormal", "Normal", "ScaleMixture", "Site", "SpikeSlab", "StudentT", "fan_in", "positive", "real", "unit",
+    "MatrixNormal", "Normal", "Number", "ScaleMixture", "Site", "SpikeSlab", "StudentT", "fan_in", "positive", "real", "unit",
 ]  # fmt: skip

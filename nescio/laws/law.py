@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Self
 
+import torch
 from torch import Tensor
 from torch.distributions import Distribution, constraints
 
@@ -156,3 +157,11 @@ def unvalidated() -> Iterator[None]:
 
 
 Number = float | Tensor | Learned | Law | Callable[[Site], float | Tensor]
+
+
+def shape_of(number: Number) -> torch.Size:
+    """The shape of a likelihood's number: that of the tensors inside it."""
+    if isinstance(number, Law):
+        return torch.broadcast_shapes(*(shape_of(value) for value, _ in numbers(number).values()))
+    value = number.value if isinstance(number, Learned) else number
+    return value.shape if isinstance(value, Tensor) else torch.Size()

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.distributions import constraints
 
 from nescio.errors import InputError
-from nescio.laws.law import POSITIVE, Constraint, Law, Learned, Number, numbers
+from nescio.laws.law import POSITIVE, Constraint, Law, Learned, Number, numbers, shape_of
 from nescio.laws.site import Group, Sharing, Site
 from nescio.laws.structured import Structured
 from nescio.laws.variable import Reading, Variable
@@ -258,14 +258,6 @@ def sharing_of(number: Law | Learned) -> Sharing:
     return (
         "weight" if isinstance(number, Learned) and isinstance(number.value, Tensor) and number.value.dim() else "net"
     )
-
-
-def shape_of(number: Number) -> torch.Size:
-    """The shape of a likelihood's number: that of the tensors inside it."""
-    if isinstance(number, Law):
-        return torch.broadcast_shapes(*(shape_of(value) for value, _ in numbers(number).values()))
-    value = number.value if isinstance(number, Learned) else number
-    return value.shape if isinstance(value, Tensor) else torch.Size()
 
 
 def coarsen(values: Tensor, fine: Tensor, count: int, name: str) -> Tensor:

@@ -15,7 +15,7 @@ from torch.distributions import Distribution, Normal
 from torch.nn.functional import softplus
 
 from nescio.errors import InputError
-from nescio.laws.law import Number, positive
+from nescio.laws.law import Number, positive, shape_of
 from nescio.likelihoods.likelihood import Likelihood, expect_float, expect_shape
 
 LEAST = 1e-6  # of the standard deviation the network speaks of; a network that memorises its data would divide by zero
@@ -36,6 +36,12 @@ class Gaussian(Likelihood):
     def observe(self, f: Tensor, noise: Tensor) -> Distribution:
         loc, scale = units(self.loc, f), units(self.scale, f)
         return Normal(loc + scale * f, (scale * noise).expand_as(f))
+
+    def check(self, f: Any, y: Any) -> None:
+        expect_shape(tuple(f.shape), y)
+        expect_float(y, f.dtype)
+        for name, number in {"noise": shape_of(self.noise), "loc": shape(self.loc), "scale": shape(self.scale)}.items():
+            expect_broadcast(name, tuple(number), tuple(f.shape[1:]))
 
 
 @final
@@ -62,8 +68,24 @@ class Heteroscedastic(Likelihood):
                 f"{f.shape[-1]} outputs",
                 "double its last layer",
             )
-        expect_shape((*f.shape[:-1], f.shape[-1] // 2), y)
+        outputs = (*f.shape[:-1], f.shape[-1] // 2)
+        expect_shape(outputs, y)
         expect_float(y, f.dtype)
+        for name, number in {"loc": shape(self.loc), "scale": shape(self.scale)}.items():
+            expect_broadcast(name, number, outputs[1:])
+
+
+def shape(number: float | Tensor) -> tuple[int, ...]:
+    return tuple(number.shape) if isinstance(number, Tensor) else ()
+
+
+def expect_broadcast(name: str, own: tuple[int, ...], outputs: tuple[int, ...]) -> None:
+    """A number per output must have as many entries as there are outputs; anything else would widen them."""
+    fits = len(own) <= len(outputs) and all(a in (1, b) for a, b in zip(own[::-1], outputs[::-1], strict=False))
+    if not fits:
+        raise InputError(
+            f"{name} must broadcast to the outputs {outputs}", f"shape {own}", "give one number per output, or one"
+        )
 
 
 def units(number: float | Tensor, like: Tensor) -> Tensor:

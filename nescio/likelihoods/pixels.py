@@ -9,20 +9,20 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from torch import Tensor
-from torch import distributions as td
 from torch.distributions import Distribution
 
 from nescio.likelihoods.classes import expect_between
 from nescio.likelihoods.likelihood import Likelihood, expect_float, expect_shape
+from nescio.likelihoods.tilted import TiltedUniform
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class ContinuousBernoulli(Likelihood):
-    """y ~ CB(sigmoid(f)), each pixel by itself; a Taylor series takes over near ½, where the normaliser is 0 / 0."""
+    """y ~ CB(sigmoid(f)), each pixel by itself."""
 
     def observe(self, f: Tensor) -> Distribution:
-        return td.ContinuousBernoulli(logits=f)
+        return TiltedUniform(f)
 
     def check(self, f: Any, y: Any) -> None:
         expect_shape(tuple(f.shape), y)

@@ -1,0 +1,11 @@
+"""All planted faults, from every room. Each names the check that catches it; tests/test_faults.py plants them one by one."""
+
+from __future__ import annotations
+
+import faults_core
+import faults_laws
+from fault import Fault
+
+FAULTS: list[Fault] = [*faults_laws.FAULTS, *faults_core.FAULTS]
+
+__all__ = ["FAULTS", "Fault"]
