@@ -28,26 +28,25 @@ def commit() -> str:
         return os.environ.get("NESCIO_COMMIT", "unknown")
 
 
+def origin() -> dict[str, Any]:
+    """Where a number was made: commit, versions, machine."""
+    versions = {"nescio": nescio.__version__, "torch": torch.__version__, "numpy": np.__version__}
+    versions["python"] = platform.python_version()
+    return {"commit": commit(), "versions": versions, "machine": f"{os.cpu_count()}-core CPU"}
+
+
 def write(
-    table: str, command: str, rows: Sequence[dict[str, Any]], seeds: Sequence[int], quick: bool, out: Path
+    table: str,
+    command: str,
+    rows: Sequence[dict[str, Any]],
+    seeds: Sequence[int],
+    quick: bool,
+    out: Path,
+    made: dict[str, Any],
 ) -> Path:
-    """results/<table>.json; a quick run is marked as one and never overwrites a full one."""
-    evidence = {
-        "table": table,
-        "command": command,
-        "commit": commit(),
-        "quick": quick,
-        "seeds": list(seeds),
-        "versions": {
-            "nescio": nescio.__version__,
-            "torch": torch.__version__,
-            "numpy": np.__version__,
-            "python": platform.python_version(),
-        },
-        "machine": f"{os.cpu_count()}-core CPU",
-        "rows": list(rows),
-    }
+    """results/<table>.json. `made`: the origin of the numbers. A quick run is marked as one and never overwrites a full one."""
+    head = {"table": table, "command": command, "quick": quick, "seeds": list(seeds)}
     out.mkdir(parents=True, exist_ok=True)
     path = out / f"{table}{'.quick' if quick else ''}.json"
-    path.write_text(json.dumps(evidence, indent=1) + "\n")
+    path.write_text(json.dumps({**head, **made, "rows": list(rows)}, indent=1) + "\n")
     return path

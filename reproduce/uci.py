@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from evidence import RESULTS, write
+from evidence import RESULTS, origin, write
 from torch import nn
 
 from nescio import Model, fit
@@ -76,6 +76,7 @@ def score(job: tuple[str, int, int]) -> dict[str, Any]:
         "epochs": epochs,
         "scale": best[2],
         **evaluate(best[1], (x_test, y_test), draws=None),
+        "made": origin(),
     }
 
 
@@ -103,8 +104,8 @@ def table(scores: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
                     "n": len(values),
                     "checklist": ["000-8", "000-3"],
                     "note": "the published ± is taken as a standard deviation over splits",
-                    "not_worse": None if published is None or error is None else mean <= published + error,
-                    "better": None if published is None else mean < published,
+                    "not_worse": None if not published or error is None else mean <= published + error,
+                    "better": None if not published else mean < published,  # 0.00 has no digit to compare with
                 }
             )
     return rows
@@ -147,7 +148,15 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
             print(f"{done['set']} {done['split']}: nll {done['nll']:.3f}, {len(jobs)} splits in all", flush=True)
     rows = table(scores)
     command = "python reproduce/uci.py" + (" --quick" if options.quick else "")
-    path = write("uci_ensembles", command, rows, sorted({s["split"] for s in scores}), options.quick, options.out)
+    path = write(
+        "uci_ensembles",
+        command,
+        rows,
+        sorted({s["split"] for s in scores}),
+        options.quick,
+        options.out,
+        scores[0]["made"],
+    )
     print(show(rows))
     print(f"written to {path.name}")
     return rows

@@ -11,6 +11,7 @@ from torch import nn
 
 from nescio.cli.bar import bar
 from nescio.data import Scaling, standardize, toys, uci
+from nescio.errors import FileError
 from nescio.evaluation import coverage, nll, rmse
 from nescio.infer import MAP, fit
 from nescio.infer.method import Method
@@ -26,7 +27,12 @@ from nescio.report.style import save
 
 def run(out: Path, seed: int, quick: bool) -> None:
     console = Console()
-    out.mkdir(parents=True, exist_ok=True)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileError(
+            f"{out} must be a folder", error.strerror or "an error", "choose another folder with --out"
+        ) from error
     concrete(out, seed, quick, console)
     gap(out, seed, quick, console)
 
@@ -38,7 +44,7 @@ def concrete(out: Path, seed: int, quick: bool, console: Console) -> None:
     net = nn.Sequential(standardize(Scaling.of(train.x)), mlp(train.x.shape[1], 50, 50, 2)).float()
     model = Model(net, Normal(0.0, 1.0), Heteroscedastic(loc=units.loc.float(), scale=units.scale.float()))
     member = MAP(epochs=20 if quick else 300, hold_out=0.1, patience=40)
-    methods: dict[str, Method] = {"one network": member, "ensemble of 10": 10 * member}
+    methods: dict[str, Method] = {"one network": 1 * member, "ensemble of 10": 10 * member}
     table = Table(
         "concrete strength [MPa]", "RMSE", "NLL", "90% interval holds", "epistemic sd", "aleatoric sd", box=None
     )
@@ -66,7 +72,7 @@ def concrete(out: Path, seed: int, quick: bool, console: Console) -> None:
 def gap(out: Path, seed: int, quick: bool, console: Console) -> None:
     """One input and a hole in the data: where there are no data, the members of the ensemble part."""
     x, y = toys.gap(seed=seed)
-    model = Model(mlp(1, 50, 50, 1, activation=nn.Tanh), Normal(0.0, 1.0), Gaussian(Learned(0.3)))
+    model = Model(mlp(1, 50, 50, 1, activation=nn.SiLU), Normal(0.0, 3.0), Gaussian(Learned(0.3)))
     with bar("one dimension, with a gap") as progress:
         posterior = fit(model, (x, y), 20 * MAP(epochs=50 if quick else 400), seed=seed, progress=progress)
     margin = 0.3 * float(x.max() - x.min())

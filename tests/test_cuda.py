@@ -1,0 +1,72 @@
+"""The same on a GPU, where there is one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from check_method import check_save_and_load, regression
+from torch import nn
+
+from nescio import Model, fit, load
+from nescio.infer import MAP
+from nescio.laws import HalfCauchy, MatrixNormal, Normal
+from nescio.likelihoods import Categorical, Gaussian
+from nescio.nets import lenet5, mlp
+from nescio.noise import Noise
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+
+
+def test_full_batch_training_agrees_with_the_cpu() -> None:
+    model, data, _ = regression()
+    method = MAP(epochs=50, batch_size=60)
+    cpu, gpu = fit(model, data, method), fit(model, data, method, device="cuda")
+    torch.testing.assert_close(gpu.predict(data[0].cuda()).mean.cpu(), cpu.predict(data[0]).mean, rtol=1e-3, atol=1e-3)
+
+
+def test_ensembles_of_convolutions_are_vectorised_and_reproducible() -> None:
+    x = torch.randn(64, 1, 28, 28)
+    y = torch.randint(10, (64,))
+    model = Model(lenet5(), Normal(0.0, 1.0), Categorical())
+    a, b = (fit(model, (x, y), 3 * MAP(epochs=2), seed=1, device="cuda") for _ in range(2))
+    torch.testing.assert_close(a.predict(x.cuda()).mean, b.predict(x.cuda()).mean, rtol=1e-3, atol=1e-4)
+    assert a.predict(x.cuda()).mean.shape == (64, 10)
+
+
+def test_hierarchical_and_structured_laws_move_with_the_model() -> None:
+    prior = {
+        "*.weight": MatrixNormal(scale=HalfCauchy(1.0).per("layer")),
+        "*": Normal(0.0, HalfCauchy(1.0).per("unit")),
+    }
+    model = Model(mlp(2, 8, 1), prior, Gaussian(HalfCauchy(1.0))).cuda()
+    assert model.prior_predictive(torch.randn(5, 2, device="cuda"), draws=7).mean.is_cuda
+
+
+def test_a_posterior_crosses_devices(tmp_path: Path) -> None:
+    model, data, _ = regression()
+    posterior = fit(model, data, 2 * MAP(epochs=1), device="cuda")
+    posterior.save(tmp_path / "p")
+    here = load(tmp_path / "p", model)
+    torch.testing.assert_close(
+        here.predict(data[0]).mean, posterior.predict(data[0].cuda()).mean.cpu(), rtol=1e-4, atol=1e-4
+    )
+    check_save_and_load(MAP(epochs=1))
+
+
+def test_scopes_leave_the_gpus_generator_alone() -> None:
+    torch.cuda.init()
+    before = torch.cuda.get_rng_state()
+    with Noise(3, device=torch.device("cuda")).scope():
+        first = torch.randn(4, device="cuda")
+    with Noise(3, device=torch.device("cuda")).scope():
+        assert torch.equal(first, torch.randn(4, device="cuda"))
+    assert torch.equal(before, torch.cuda.get_rng_state())
+
+
+def test_batch_norm_statistics_live_on_the_gpu() -> None:
+    net = nn.Sequential(nn.Linear(2, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 1))
+    _, data, _ = regression()
+    posterior = fit(Model(net, Normal(0.0, 1.0), Gaussian(0.1)), data, 2 * MAP(epochs=1), device="cuda")
+    assert posterior.sample(2)["1.running_mean"].is_cuda and not net[1].running_mean.is_cuda

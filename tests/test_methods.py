@@ -1,0 +1,94 @@
+"""Every method passes the contract, and the contract catches methods that break it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+import pytest
+import torch
+from check_method import (
+    check_bad_input,
+    check_leaves_no_trace,
+    check_method,
+    check_on,
+    check_replicas,
+    check_reproducible,
+)
+
+from nescio.infer import MAP
+from nescio.infer.method import Method, Run, Start
+from nescio.posterior import Draws, Posterior
+from nescio.target import Target
+
+METHODS: Sequence[Method] = [
+    MAP(epochs=2),
+    MAP(epochs=2, hold_out=0.2, patience=1),
+    MAP(epochs=2, optimizer=torch.optim.SGD, lr=1e-3, batch_size=60),
+    MAP(epochs=1, optimizer=torch.optim.LBFGS, lr=0.1, batch_size=60),
+]
+
+
+@pytest.mark.parametrize("method", METHODS, ids=repr)
+def test_contract(method: Method) -> None:
+    check_method(method)
+
+
+@final
+@dataclass(frozen=True)
+class Broken(Method):
+    """MAP with a fault."""
+
+    fault: str
+
+    def run(self, target: Target, start: Start, run: Run) -> Posterior:
+        if self.fault == "global noise":
+            torch.manual_seed(0)
+        if self.fault == "unseeded":
+            run = run._replace(noise=replace(run.noise, seed=torch.seed()))
+        if self.fault == "one noise for all chains":
+            return MAP(epochs=2).run(target, Start(), run)
+        if self.fault == "writes into the network":
+            with torch.no_grad():
+                next(target.model.network.parameters()).add_(1.0)
+        if self.fault == "ignores on":
+            target = replace(target, only=None)
+        return MAP(epochs=2).run(target, start, run)
+
+
+CATCHES: dict[str, Any] = {
+    "global noise": check_leaves_no_trace,
+    "unseeded": check_reproducible,
+    "one noise for all chains": check_replicas,
+    "writes into the network": check_leaves_no_trace,
+    "ignores on": check_on,
+}
+
+
+@pytest.mark.parametrize("fault", CATCHES)
+def test_the_contract_catches(fault: str) -> None:
+    with pytest.raises((AssertionError, IndexError)):
+        CATCHES[fault](Broken(fault))
+
+
+def test_bad_input_is_checked_before_the_method_runs() -> None:
+    @final
+    @dataclass(frozen=True)
+    class Never(Method):
+        n: int = 0
+
+        def run(self, target: Target, start: Start, run: Run) -> Posterior:
+            raise AssertionError("reached")
+
+    check_bad_input(Never())
+
+
+def test_draws_join_into_chains() -> None:
+    from check_method import regression
+
+    from nescio import fit
+
+    model, data, _ = regression()
+    posterior = fit(model, data, 3 * MAP(epochs=1))
+    assert isinstance(posterior, Draws) and posterior.theta.shape == (3, 1, model.dim)
