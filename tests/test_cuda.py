@@ -20,10 +20,10 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU he
 
 
 def test_full_batch_training_agrees_with_the_cpu() -> None:
-    model, data, _ = regression()
-    method = MAP(epochs=50, batch_size=60)
-    cpu, gpu = fit(model, data, method), fit(model, data, method, device="cuda")
-    torch.testing.assert_close(gpu.predict(data[0].cuda()).mean.cpu(), cpu.predict(data[0]).mean, rtol=1e-3, atol=1e-3)
+    model, (x, y), _ = regression()
+    model, x, y, method = model.double(), x.double(), y.double(), MAP(epochs=50, batch_size=60)
+    cpu, gpu = fit(model, (x, y), method), fit(model, (x, y), method, device="cuda")
+    torch.testing.assert_close(gpu.predict(x.cuda()).mean.cpu(), cpu.predict(x).mean, rtol=1e-6, atol=1e-6)
 
 
 def test_ensembles_of_convolutions_are_vectorised_and_reproducible() -> None:

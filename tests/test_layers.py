@@ -96,7 +96,7 @@ def test_the_rules_have_no_cycle() -> None:
 
 def test_polars_is_imported_by_one_file_only() -> None:
     users = [path.name for path in files() if any(m.split(".")[0] == "polars" for m in imports(path))]
-    assert users == ["tables.py"]
+    assert users == ["files.py"]
 
 
 def test_importing_nescio_needs_torch_numpy_and_safetensors_only() -> None:

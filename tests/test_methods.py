@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, final
 
 import pytest
@@ -26,7 +27,7 @@ METHODS: Sequence[Method] = [
     MAP(epochs=2),
     MAP(epochs=2, hold_out=0.2, patience=1),
     MAP(epochs=2, optimizer=torch.optim.SGD, lr=1e-3, batch_size=60),
-    MAP(epochs=1, optimizer=torch.optim.LBFGS, lr=0.1, batch_size=60),
+    MAP(epochs=1, optimizer=partial(torch.optim.LBFGS, max_iter=3), lr=1e-2, batch_size=60),
 ]
 
 

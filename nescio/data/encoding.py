@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from nescio.data.columns import Column, Kind, check_float32, typed
+from nescio.data.files import read_records
 from nescio.data.inputs import Categories, Numbers, spec_of, texts
 from nescio.data.records import Records, check_names, listed, plain, shown
 from nescio.errors import InputError
@@ -91,8 +92,6 @@ class Encoding:
 
     def encode(self, source: str | PathLike[str] | Sequence[Mapping[str, Cell]]) -> tuple[Tensor, tuple[str, ...]]:
         """Inputs (n, d) float32 of a file or of rows by column name, and the notes; a target column is ignored."""
-        from nescio.data.tables import read_records  # here, because tables.py builds on this file
-
         records = read_records(source) if isinstance(source, str | PathLike) else as_records(source)
         if not records.count:
             raise InputError(f"{records.file}: there must be a row to encode", "none", "add rows")

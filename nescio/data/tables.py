@@ -1,15 +1,10 @@
-"""Tables from CSV, TSV and Parquet files: numbers for a network, and notes on everything that was done to get there.
-
-A Parquet file is read as the CSV that it could be written as, so the same rules hold; it has no header row, so its
-first row is row 1. Only Parquet needs polars.
-"""
+"""Tables from CSV, TSV and Parquet files: numbers for a network, and notes on everything that was done to get there."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from os import PathLike, fspath
-from pathlib import Path
+from os import PathLike
 from typing import final
 
 import numpy as np
@@ -18,9 +13,9 @@ from torch import Tensor
 
 from nescio.data.columns import Column, Kind, duplicates, typed
 from nescio.data.encoding import Encoding
-from nescio.data.records import Records, check_names, listed, parse_csv, plain
+from nescio.data.files import read_records
 from nescio.data.targets import check_varies, labels, target_columns
-from nescio.errors import FileError, InputError, UnsupportedError
+from nescio.errors import FileError, InputError
 from nescio.noise import Noise
 
 
@@ -124,37 +119,3 @@ def read_table(
     said = (*records.notes, *notes, *said, *more)
     y = torch.from_numpy(y)
     return Table(x, y, classes, learnt.columns, names, said, learnt, records.file, encoding is not None, inputs)
-
-
-def read_records(path: str | PathLike[str]) -> Records:
-    """The cells of a file as text, by its suffix."""
-    file, suffix = fspath(path), Path(path).suffix.lower()
-    if suffix not in (".csv", ".tsv", ".parquet"):
-        raise InputError(f"{file}: the name must end in .csv, .tsv or .parquet", repr(suffix), "rename or convert it")
-    try:
-        data = Path(path).read_bytes()
-    except (OSError, ValueError) as error:
-        got = getattr(error, "strerror", None) or str(error)
-        raise FileError(f"{file}: the file must be there and readable", got, "check the path") from error
-    return _parquet(data, file) if suffix == ".parquet" else parse_csv(data, file, "\t" if suffix == ".tsv" else ",")
-
-
-def _parquet(data: bytes, file: str) -> Records:
-    try:
-        import polars as pl
-    except ImportError as error:
-        remedy = "pip install 'nescio[tables]', or save the table as .csv"
-        raise UnsupportedError(f"{file}: Parquet needs polars", "no polars", remedy) from error
-    try:
-        frame = pl.read_parquet(data)
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError) as error:
-        got = f"{type(error).__name__}: {str(error).splitlines()[0][:80] if str(error) else ''}"
-        raise FileError(f"{file}: the file must be Parquet, and whole", got, "write it again") from error
-    names = tuple(name.strip(" \t") for name in frame.columns)
-    check_names(file, names)
-    for name, dtype in zip(names, frame.dtypes, strict=True):
-        if dtype.is_nested() or dtype in (pl.Binary, pl.Object):
-            must = f"{file}: column {plain(name)} must hold numbers, text, dates or truth values"
-            raise InputError(must, str(dtype), f"leave it out of {listed(names)}")
-    texts = frame.select(pl.all().cast(pl.String).fill_null("").str.strip_chars(" \t"))
-    return Records(file, names, tuple(tuple(column.to_list()) for column in texts), 1)
