@@ -1,0 +1,86 @@
+"""The documents are true: their code runs, their numbers are those of the kept results, their links lead somewhere."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from check_method import check_method
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks(path: Path) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", path.read_text(), re.DOTALL)
+
+
+def test_the_readme_snippet_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (snippet,) = blocks(ROOT / "README.md")
+    names: dict[str, object] = {}
+    exec(snippet, names)
+    assert (tmp_path / "sine.safetensors").exists()
+    inside, outside = names["predictive"].epistemic[:, 0]  # type: ignore[attr-defined]
+    assert outside > 10 * inside  # it knows where it does not know
+
+
+PRELUDE = """
+from __future__ import annotations
+from dataclasses import dataclass, replace
+from typing import NamedTuple, final
+import torch
+from nescio.infer.iterative import Iterative, from_network
+from nescio.posterior import Draws
+
+class State(NamedTuple):
+    u: torch.Tensor
+    statistics: dict
+
+class Info(NamedTuple):
+    value: torch.Tensor
+"""
+
+
+def test_the_method_of_the_docs_passes_the_contract(monkeypatch: pytest.MonkeyPatch) -> None:
+    (snippet,) = blocks(ROOT / "docs" / "add-a-method.md")
+    module = ModuleType("ascent")
+    monkeypatch.setitem(sys.modules, "ascent", module)
+    exec(PRELUDE + snippet, module.__dict__)
+    check_method(module.Ascent(epochs=2))
+
+
+def test_the_readmes_table_is_the_kept_one() -> None:
+    rows = json.loads((ROOT / "reproduce" / "results" / "uci_ensembles.json").read_text())["rows"]
+    kept = {row["row"].split(",")[0]: row for row in rows if row["metric"] == "nll"}
+    text = (ROOT / "README.md").read_text().replace("−", "-")
+    names = [cell.strip() for cell in re.search(r"\| \| (boston.*?) \|\n", text).group(1).split("|")]  # type: ignore[union-attr]
+    for label, value, error in (("published", "published", "published_se"), ("`5 * MAP()`", "ours", "se")):
+        line = re.search(rf"\| {re.escape(label)} \| (.*?) \|\n", text).group(1)  # type: ignore[union-attr]
+        for name, cell in zip(names, line.split("|"), strict=True):
+            shown, spread = (float(number) for number in re.findall(r"-?\d*\.\d+", cell))
+            assert abs(shown - kept[name][value]) <= 0.0051 and abs(spread - kept[name][error]) <= 0.0051, (label, name)
+            assert ("**" in cell) is (label != "published" and kept[name]["better"])
+
+
+@pytest.mark.parametrize("path", DOCS, ids=lambda path: path.name)
+def test_links_lead_somewhere(path: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", path.read_text()):
+        assert (path.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("name", ["architecture.md", "gotchas.md", "add-a-method.md", "priors.md"])
+def test_files_named_in_the_docs_exist(name: str) -> None:
+    text = (ROOT / "docs" / name).read_text()
+    for path in re.findall(r"`((?:tests|nescio|examples|reproduce|docs)/[\w/.-]+\.(?:py|md))`", text):
+        assert (ROOT / path).exists(), path
+    for path in re.findall(r"`((?:laws|likelihoods|infer|posterior|store|data)/\w+\.py)`", text):
+        assert (ROOT / "nescio" / path).exists(), path
+
+
+def test_the_readme_picture_is_the_demos() -> None:
+    assert (ROOT / "docs" / "figures" / "gap.svg").read_text().count("<title") == 1
