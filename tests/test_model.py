@@ -299,7 +299,7 @@ def test_a_model_can_be_copied_and_described() -> None:
     model = Model(mlp(2, 3, 1), Normal(0, HalfCauchy(1.0)), MultiTask(a=Gaussian(Learned(1.0)), b=Categorical()))
     again = copy.deepcopy(model)
     assert again.describe() == model.describe()
-    assert set(model.describe()) == {"net", "shapes", "prior", "likelihood"}
+    assert {"net", "shapes", "prior", "likelihood"} <= set(model.describe())
     u = numbers(model).float()
     assert torch.equal(again.log_prior(u), model.log_prior(u))
 

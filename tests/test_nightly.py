@@ -47,8 +47,8 @@ def test_intervals_of_the_exact_posterior_cover_as_they_say() -> None:
     for i in range(400):
         known = conjugate(n=20, features=3, noise=0.5, scale=1.0, seed=(SEED + i) % 2**31)
         rng = np.random.default_rng(SEED + i)
-        x, y = known.data
-        mean, covariance = known.mean.numpy(), known.covariance.numpy()
+        x, _ = known.data
+        mean, covariance = known.mean, known.covariance
         truth = rng.multivariate_normal(mean, covariance)  # given the data, θ has this law
         fresh = torch.as_tensor(rng.standard_normal((1, x.shape[1])))
         outcome = float(fresh.numpy()[0] @ truth + 0.5 * rng.standard_normal())
