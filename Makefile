@@ -13,8 +13,8 @@ test: lint
 	$(BIN)/python -m pytest -n 2 -m "not nightly" tests
 
 lint: $(READY)
-	$(BIN)/ruff check nescio tests examples reproduce benchmarks
-	$(BIN)/ruff format --check nescio tests examples reproduce benchmarks
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/pyrefly check
 
 nightly: $(READY)

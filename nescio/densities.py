@@ -108,8 +108,13 @@ class Joint(Distribution):
 def log_density(distribution: Distribution, value: Any, lead: int) -> Tensor:
     """Log density of each observation: summed over all axes behind the first `lead` ones."""
     if isinstance(distribution, Joint):
+        if not isinstance(value, dict) or set(value) != set(distribution.parts):
+            got = str(sorted(value)) if isinstance(value, dict) else type(value).__name__
+            raise InputError(f"y must be a dictionary with the tasks {sorted(distribution.parts)}", got, "name them so")
         parts = (log_density(part, value[name], lead) for name, part in distribution.parts.items())
         return torch.stack(list(parts)).sum(0)
+    if not isinstance(value, Tensor):
+        raise InputError("y must be a tensor", type(value).__name__, "use torch.as_tensor(y)")
     shape = (*distribution.batch_shape, *distribution.event_shape)[lead - 1 :]
     if shape and tuple(value.shape) != shape:  # else (N,) would meet (N, 1) and broadcast to (N, N)
         raise InputError(f"y must have shape {shape}", str(tuple(value.shape)), "one row for each row of x")

@@ -12,6 +12,7 @@ from torch.func import vmap
 
 from nescio.densities import log_density
 from nescio.errors import InputError
+from nescio.laws.fingerprint import digest, spelled, tensors_in
 from nescio.laws.law import Law, unvalidated
 from nescio.laws.prior import Prior
 from nescio.laws.site import sites
@@ -27,8 +28,9 @@ class Model(nn.Module):
 
     def __init__(self, net: nn.Module, prior: Law | Mapping[str, Law], likelihood: Likelihood) -> None:
         super().__init__()
-        if not isinstance(net, nn.Module) or not isinstance(likelihood, Likelihood):
-            got = f"{type(net).__name__} and {type(likelihood).__name__}"
+        kinds = (nn.Module, (Law, Mapping), Likelihood)
+        if not all(isinstance(part, kind) for part, kind in zip((net, prior, likelihood), kinds, strict=True)):
+            got = f"{type(net).__name__}, {type(prior).__name__} and {type(likelihood).__name__}"
             raise InputError("a model is net × prior × likelihood", got, "write Model(net, Normal(0, 1), Gaussian(.1))")
         found = sites(net)
         if not found:
@@ -57,9 +59,16 @@ class Model(nn.Module):
     def describe(self) -> dict[str, Any]:
         """What a stored posterior must agree with to be read back into this model."""
         net = self.network.net
-        shapes = {name: list(t.shape) for name, t in (*net.named_parameters(), *net.named_buffers())}
-        laws = repr(self.laws) if isinstance(self.laws, Law) else {name: repr(law) for name, law in self.laws.items()}
-        return {"net": str(net), "shapes": shapes, "prior": laws, "likelihood": repr(self.likelihood)}
+        laws = {"*": self.laws} if isinstance(self.laws, Law) else self.laws
+        frozen = [p for p in net.parameters() if not p.requires_grad]
+        return {
+            "net": spelled(net),
+            "shapes": [[name, list(t.shape)] for name, t in (*net.named_parameters(), *net.named_buffers())],
+            "prior": [[pattern, spelled(law)] for pattern, law in laws.items()],  # a list: the first match wins
+            "likelihood": spelled(self.likelihood),
+            "constants": digest([*self.prior.buffers(), *tensors_in(dict(laws)), *tensors_in(self.likelihood)]),
+            "frozen weights": digest(frozen),
+        }
 
     # ---- the joint law -----------------------------------------------------------------------------------------
 
@@ -82,7 +91,9 @@ class Model(nn.Module):
         """Summed over the batch. When training, buffers among the params are updated in place."""
         own, numbers = sort(params, self.likelihood)
         f = self.network.call(own, x, training)
-        return log_density(self.likelihood.observe(f, **numbers), y, lead=1).sum()
+        return log_density(self.likelihood.observe(f, **numbers), y, lead=1).sum(
+            dtype=torch.float64
+        )  # in double precision: samplers compare such sums
 
     # ---- predictions -------------------------------------------------------------------------------------------
 
@@ -114,6 +125,8 @@ class Model(nn.Module):
 
     def prior_predictive(self, x: Any, draws: int = 100, seed: int = 0) -> Predictive:
         """What the model believes before it has seen data: look at it before you trust a prior."""
+        if draws < 1:
+            raise InputError("at least one draw must be asked for", str(draws), "leave draws out")
         theta = torch.stack([self.prior.draw(self.noise(seed, "prior", i)) for i in range(draws)])
         return self.predictive(self.named(theta), x)
 

@@ -79,7 +79,27 @@ class Network(nn.Module):
         each = [self.call({name: value[i] for name, value in params.items()}, x) for i in range(draws)]
         return tree_map(lambda *f: torch.stack(f), *each)
 
+    def probe(self, x: Any) -> Any:
+        """f at the network's own weights; refuses inputs that it does not take."""
+        try:
+            with torch.no_grad():
+                return self.call({}, x)
+        except (RuntimeError, TypeError, IndexError) as error:
+            first = str(error).splitlines()[0]
+            remedy = f"check the shape of x and that it is {self.like.dtype}"
+            raise InputError("the network must accept the inputs", first, remedy) from error
+
     def outputs(self, params: Params, x: Any) -> Any:
+        """f under stacked parameters, (draws, points, ...)."""
+        if not rows(x):
+            raise InputError("inputs must hold at least one point", "none", "leave out what has no rows")
+        try:
+            return self.chunked(params, x)
+        except (RuntimeError, TypeError, IndexError):
+            self.probe(tree_map(lambda t: t[:1], x))  # if it is the inputs, this says so
+            raise
+
+    def chunked(self, params: Params, x: Any) -> Any:
         """`stacked`, in chunks of draws and points whose activations fit the budget."""
         draws, points = len(next(iter(params.values()))), rows(x)
         vector = self.vectorises(x)

@@ -119,6 +119,8 @@ class Drawn(Predictive):
     def quantile(self, q: float) -> Tensor:
         """By bisection on the mixture's distribution function, between the least and the greatest quantile of its parts."""
         draws = self._single()
+        if not 0 < q < 1:
+            raise InputError("a quantile's level lies strictly between 0 and 1", str(q), "use 0.5 for the median")
         if self.discrete:
             raise UnsupportedError(
                 "quantiles need an ordered outcome", type(draws).__name__, "use mean: it holds the probabilities"
@@ -137,12 +139,17 @@ class Drawn(Predictive):
 
     def sample(self, n: int, seed: int = 0) -> Any:
         """Each draw of the weights serves n / draws samples, the remainder by lot; one sample is coherent over all points."""
-        noise = Noise(seed).at("predictive")
+        if n < 1:
+            raise InputError("at least one sample must be asked for", str(n), "use for instance sample(100)")
+        return self._sample(n, Noise(seed).at("predictive"), ())
+
+    def _sample(self, n: int, noise: Noise, tasks: tuple[str, ...]) -> Any:
+        """Tasks have their own noise, but share the lot, so that a sample is one draw of the weights in all of them."""
         if isinstance(self.draws, Joint):
-            return {task: self[task].sample(n, seed) for task in self.draws.parts}
+            return {task: self[task]._sample(n, noise, (*tasks, task)) for task in self.draws.parts}
         size = self.draws.batch_shape[0]
         rounds = -(-n // size)
-        with noise.at("sample").to(self.mean.device, self.mean.dtype).scope():
+        with noise.at("sample", *tasks).to(self.mean.device, self.mean.dtype).scope():
             drawn = self.draws.sample((rounds,))  # (rounds, draws, points, ...)
         last = noise.at("lot").permutations(1, size)[0][: n - (rounds - 1) * size].to(drawn.device)
         return torch.cat([drawn[:-1].flatten(0, 1), drawn[-1, last]])

@@ -18,7 +18,6 @@ from torch.func import vmap
 from torch.utils._pytree import tree_map
 
 from nescio.data.source import Source
-from nescio.errors import InputError
 from nescio.laws.law import unvalidated
 from nescio.model import Model
 from nescio.network import Params
@@ -102,6 +101,13 @@ class Target:
         """Of the unconstrained vector: Jacobian included, the temperature exact. (chains,)"""
         return self._evaluate(u, batch, {}, jacobian=True, training=False)[0]
 
+    def value_and_grad(self, u: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        """`log_density` and its gradient, (chains,) and (chains, dim)."""
+        u = u.detach().requires_grad_()
+        value = self.log_density(u, batch)
+        (gradient,) = torch.autograd.grad(value.sum(), u)
+        return value.detach(), gradient
+
     def log_posterior(self, u: Tensor, batch: Batch, statistics: Params) -> tuple[Tensor, Params]:
         """Of the values, in weight space: no Jacobian; the network in training mode. Also the statistics (buffers) after it."""
         return self._evaluate(u, batch, statistics, jacobian=False, training=True)
@@ -163,14 +169,6 @@ def take(tree: Any) -> Any:
 def check(model: Model, source: Source) -> None:
     """Refuse data that do not fit the network or the likelihood, before any work is done."""
     x, y = source.rows(torch.arange(min(2, source.size)))
-    try:
-        with torch.no_grad():
-            f = model.network.call({}, x)
-    except (RuntimeError, TypeError, IndexError) as error:
-        first = str(error).splitlines()[0]
-        want = model.network.like.dtype
-        raise InputError(
-            "the network must accept the inputs", first, f"check the shape of x and that it is {want}"
-        ) from error
+    f = model.network.probe(x)
     whole = source.rows(None)[1] if hasattr(source, "y") else y
     model.likelihood.check(f, whole)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import faults_core
 import faults_laws
+import faults_predictive
 from fault import Fault
 
-FAULTS: list[Fault] = [*faults_laws.FAULTS, *faults_core.FAULTS]
+FAULTS: list[Fault] = [*faults_laws.FAULTS, *faults_core.FAULTS, *faults_predictive.FAULTS]
 
 __all__ = ["FAULTS", "Fault"]

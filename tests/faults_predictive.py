@@ -115,6 +115,14 @@ def check_tasks() -> None:
     close(got, logsumexp(each, axis=0) - math.log(2))
 
 
+def check_noise_of_tasks() -> None:
+    """Given the weights, tasks are independent: |r| of 1000 pairs is below 6.11 / sqrt(1000), rate 1e-9."""
+    one = td.Normal(torch.zeros(2, 1, 1, dtype=DOUBLE), torch.ones(2, 1, 1, dtype=DOUBLE))
+    drawn = Drawn(Joint({"a": one, "b": one})).sample(1000)
+    r = torch.corrcoef(torch.stack([drawn["a"].flatten(), drawn["b"].flatten()]))[0, 1].item()
+    assert abs(r) < Z / math.sqrt(1000), f"correlation {r}"
+
+
 def check_yes_and_no() -> None:
     """Two draws at 0.9 and 0.1, in nats."""
     predictive = Drawn(td.Bernoulli(probs=torch.tensor([[[0.9]], [[0.1]]], dtype=DOUBLE)))
@@ -333,6 +341,17 @@ def tasks_mixed_apart(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Drawn, "log_prob", wrong)
 
 
+def one_noise_for_all_tasks(patch: pytest.MonkeyPatch) -> None:
+    def wrong(self: Drawn, n: int, seed: int = 0) -> Any:
+        parts = self.draws.parts if isinstance(self.draws, Joint) else {}
+        return {task: Drawn(part).sample(n, seed) for task, part in parts.items()}
+
+    check = Drawn.sample
+    patch.setattr(
+        Drawn, "sample", lambda self, n, seed=0: (wrong if isinstance(self.draws, Joint) else check)(self, n, seed)
+    )
+
+
 def entropy_in_bits(patch: pytest.MonkeyPatch) -> None:
     entropy = td.Bernoulli.entropy
     patch.setattr(td.Bernoulli, "entropy", lambda self: entropy(self) / math.log(2))
@@ -469,6 +488,7 @@ FAULTS = [
     Fault("a sample's points from different draws", a_draw_for_every_point, check_coherence),
     Fault("samples choose their draws with replacement", draws_by_lot, check_coherence),
     Fault("tasks mixed each by itself", tasks_mixed_apart, check_tasks),
+    Fault("one sampling noise for all tasks", one_noise_for_all_tasks, check_noise_of_tasks),
     Fault("Bernoulli entropy in bits", entropy_in_bits, check_yes_and_no),
     Fault("noise scale of the first draw for all", noise_of_the_first_draw, check_noise_of_each_draw),
     Fault("all prior draws alike", one_prior_draw, check_prior_predictive),

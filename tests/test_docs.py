@@ -34,7 +34,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import NamedTuple, final
 import torch
-from nescio.infer.iterative import Iterative, from_network
+from nescio.infer.iterative import Iterative, from_network, minibatch
 from nescio.posterior import Draws
 
 class State(NamedTuple):

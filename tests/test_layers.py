@@ -12,7 +12,7 @@ import pytest
 PACKAGE = Path(__file__).resolve().parent.parent / "nescio"
 
 # room: the rooms it may import. `version` is for everyone.
-BOTTOM = {"errors", "noise", "densities", "network", "predictive", "store", "nets", "data"}
+BOTTOM = {"errors", "noise", "densities", "diagnose", "network", "predictive", "store", "nets", "data"}
 LAWS = {"errors", "noise", "densities"}
 RULES: dict[str, set[str]] = {
     "version": set(),
@@ -22,13 +22,14 @@ RULES: dict[str, set[str]] = {
     "network": {"errors", "noise"},
     "predictive": {"errors", "noise", "densities"},
     "store": {"errors"},
+    "diagnose": {"errors"},
     "nets": {"errors"},
     "data": {"errors", "noise"},
     "laws": LAWS,
     "likelihoods": LAWS | {"laws"},
     "model": {"laws", "likelihoods", "predictive", "network", "densities", "errors", "noise"},
     "target": {"model", "laws", "network", "data", "errors", "noise"},
-    "posterior": {"model", "predictive", "network", "store", "errors", "noise"},
+    "posterior": {"model", "predictive", "network", "store", "diagnose", "errors", "noise"},
     "infer": {"target", "model", "posterior", "laws", "likelihoods", *BOTTOM},
     "evaluation": {"posterior", "model", *BOTTOM},
     "report": {"infer", "target", "model", "posterior", "laws", "likelihoods", "evaluation", *BOTTOM},

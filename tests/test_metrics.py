@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -145,3 +146,25 @@ def test_evaluate_refuses_what_it_cannot_score() -> None:
     several = Draws(model, torch.zeros(1, 1, 3, dtype=DOUBLE), torch.zeros(1, 1), {}, {})
     with pytest.raises(UnsupportedError, match=r"evaluate scores one task; got dict; score predictive\[task\]"):
         evaluate(several, (x, {"a": y, "b": y}))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("score", [rmse, coverage, accuracy, brier])
+def test_a_score_never_broadcasts(score: Callable[..., float]) -> None:
+    """(N,) against (N, 1) would give N² differences, or take yes and no for one class."""
+    predictive, y = (real(), torch.tensor(Y)[:, None]) if score in (rmse, coverage) else yes()
+    score(predictive, y)
+    for wrong in (y[:, 0], y[:2], y.numpy()):
+        with pytest.raises(InputError, match=r"y must be a tensor of shape \(3, 1\); got .*; give one observation"):
+            score(predictive, wrong)
+    if score in (accuracy, brier):
+        predictive, y = labels()
+        for wrong in (y[:, None], y[:2]):
+            with pytest.raises(InputError, match=r"y must be a tensor of shape \(3,\)"):
+                score(predictive, wrong)
+
+
+def test_evaluate_of_arrays_says_what_to_do() -> None:
+    known = conjugate()
+    x, y = known.data
+    with pytest.raises(InputError, match=r"y must be a tensor; got ndarray; use torch.as_tensor\(y\)"):
+        evaluate(known.posterior(3, np.random.default_rng(0)), (x, y.numpy()))  # type: ignore[arg-type]

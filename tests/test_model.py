@@ -319,9 +319,9 @@ def plain() -> Model:
 
 
 WRONG: list[tuple[Callable[[], object], str]] = [
-    (lambda: Model(3, Normal(0, 1), Gaussian(0.1)), "net × prior × likelihood; got int and Gaussian; write Model"),  # type: ignore[arg-type]
+    (lambda: Model(3, Normal(0, 1), Gaussian(0.1)), "net × prior × likelihood; got int.* and Gaussian; write Model"),  # type: ignore[arg-type]
     (lambda: Model(nn.Linear, Normal(0, 1), Gaussian(0.1)), "a model is net × prior × likelihood"),  # type: ignore[arg-type]
-    (lambda: Model(nn.Linear(1, 1), Normal(0, 1), nn.MSELoss()), "got Linear and MSELoss; write Model"),  # type: ignore[arg-type]
+    (lambda: Model(nn.Linear(1, 1), Normal(0, 1), nn.MSELoss()), "got Linear.* and MSELoss; write Model"),  # type: ignore[arg-type]
     (lambda: Model(nn.Linear(1, 1), Normal(0, 1), Gaussian), "a model is net × prior × likelihood"),  # type: ignore[arg-type]
     (lambda: Model(frozen(), Normal(0, 1), Gaussian(0.1)), "a trainable parameter; got none; set requires_grad"),
     (lambda: Model(nn.ReLU(), Normal(0, 1), Gaussian(0.1)), "a trainable parameter; got none"),
@@ -351,3 +351,42 @@ def test_wrong_use_is_refused_in_three_parts(call: Callable[[], object], message
         call()
     error: NescioError = caught.value
     assert all((error.must, error.got, error.remedy))
+
+
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        (
+            torch.ones(3, 5),
+            "the network must accept the inputs; got .*; check the shape of x and that it is torch.float32",
+        ),
+        (torch.ones(3, 2, dtype=DOUBLE), "the network must accept the inputs; got .*; check the shape of x"),
+        ({"wrong": torch.ones(3, 2)}, "the network must accept the inputs; got .*unexpected keyword"),
+        (torch.ones(0, 2), "inputs must hold at least one point; got none"),
+    ],
+    ids=["shape", "precision", "name", "empty"],
+)
+def test_points_that_do_not_fit_are_refused_at_prediction_too(x: Any, message: str) -> None:
+    model = plain()
+    posterior = fit(model, (torch.ones(4, 2), torch.ones(4, 1)), 2 * MAP(epochs=1))
+    for ask in (posterior.predict, model.prior_predictive, plain().prior_predictive):
+        with pytest.raises(InputError, match=message):
+            ask(x)
+
+
+def test_an_error_that_is_not_the_inputs_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*args: object) -> None:
+        raise RuntimeError("out of memory")
+
+    model = plain()
+    monkeypatch.setattr(type(model.network), "stacked", full)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        model.prior_predictive(torch.ones(3, 2))
+
+
+def test_a_number_is_no_prior_and_no_draws_are_no_predictive() -> None:
+    with pytest.raises(InputError, match="net × prior × likelihood; got Linear, float and Gaussian; write"):
+        Model(nn.Linear(1, 1), 3.0, Gaussian(0.1))  # type: ignore[arg-type]
+    for draws in (0, -1):
+        with pytest.raises(InputError, match="at least one draw must be asked for; got"):
+            plain().prior_predictive(torch.ones(3, 2), draws=draws)

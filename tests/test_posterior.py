@@ -6,6 +6,7 @@ import errno
 import json
 import pickle
 import random
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,7 +25,8 @@ import nescio
 from nescio import FileError, fit, load
 from nescio.infer import MAP
 from nescio.laws import HalfCauchy, Laplace, Learned, Normal
-from nescio.likelihoods import Gaussian, Heteroscedastic
+from nescio.laws.site import Site, fan_in
+from nescio.likelihoods import Gaussian, Heteroscedastic, MultiTask
 from nescio.model import Model
 from nescio.nets import mlp
 from nescio.posterior import Draws, Mixture, Posterior
@@ -436,3 +438,129 @@ def test_neither_saving_nor_loading_runs_or_pickles_anything(tmp_path: Path, mon
     with listening() as seen:  # the hook is awake
         pickle.loads(pickle.dumps(Path("a")))
     assert "pickle.find_class" in seen
+
+
+# ---- what makes a model the same -------------------------------------------------------------------------------------
+
+
+def half(site: Site) -> float:
+    return 0.5 * fan_in(site)
+
+
+def test_a_law_with_a_callable_can_be_read_in_another_process(tmp_path: Path) -> None:
+    """A function's repr says where it lies in memory, which is elsewhere the next time."""
+    path = tmp_path / "p"
+
+    def model(scale: Callable[[Site], float]) -> Model:
+        return Model(nn.Linear(4, 1, dtype=DOUBLE), Normal(0, scale), Gaussian(0.1))
+
+    Draws(model(fan_in), torch.zeros(1, 1, 5, dtype=DOUBLE), torch.zeros(1, 1), {}, {}).save(path)
+    script = (
+        "import sys, torch; from torch import nn; from nescio import Model, load; from nescio.laws import Normal;"
+        "from nescio.laws.site import fan_in; from nescio.likelihoods import Gaussian;"
+        "load(sys.argv[1], Model(nn.Linear(4, 1, dtype=torch.float64), Normal(0, fan_in), Gaussian(0.1)))"
+    )
+    # another hash seed, another layout of memory
+    done = subprocess.run([sys.executable, "-c", script, path], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert " at 0x" not in json.dumps(model(lambda site: 1.0).describe())
+    with pytest.raises(FileError, match="another prior"):
+        load(path, model(half))
+    Draws(model(lambda s: 1.0), torch.zeros(1, 1, 5, dtype=DOUBLE), torch.zeros(1, 1), {}, {}).save(path)
+    load(path, model(lambda s: 1.0))
+    with pytest.raises(FileError, match="another constants"):  # the same name, but other numbers
+        load(path, model(lambda s: 2.0))
+
+
+def test_the_order_of_patterns_matters(tmp_path: Path) -> None:
+    """First match wins: the same laws in another order are another prior, and another order of the vector."""
+    path, a, b = tmp_path / "p", Normal(0, 1), Normal(5, 1)
+
+    def model(laws: dict[str, Normal]) -> Model:
+        return Model(nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 1, bias=False)).to(DOUBLE), laws, Gaussian(0.1))
+
+    one, two = model({"*.weight": a, "0.*": b}), model({"0.*": b, "*.weight": a})
+    Draws(one, torch.tensor([[[1.0, 2.0, 3.0]]], dtype=DOUBLE), torch.zeros(1, 1), {}, {}).save(path)
+    assert load(path, one).sample(1)["1.weight"].item() == 2
+    with pytest.raises(FileError, match="another prior"):
+        load(path, two)
+
+
+def test_frozen_weights_and_tensors_are_compared_by_value(tmp_path: Path) -> None:
+    path = tmp_path / "p"
+
+    def model(frozen: float = 1.25, scale: float = 1.25, loc: float = 1.25) -> Model:
+        net = nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 1)).to(DOUBLE)
+        net[0].requires_grad_(False)
+        nn.init.constant_(net[0].weight, frozen)
+        nn.init.constant_(net[0].bias, 0.0)
+        law = Normal(0, torch.full((1,), scale, dtype=DOUBLE))
+        return Model(net, law, MultiTask(a=Gaussian(0.1, loc=torch.full((1,), loc, dtype=DOUBLE))))
+
+    Draws(model(), torch.zeros(1, 1, 2, dtype=DOUBLE), torch.zeros(1, 1), {}, {}).save(path)
+    load(path, model())
+    for other, message in (
+        (model(frozen=1.25001), "another frozen weights"),
+        (model(scale=1.25001), "another constants"),
+        (model(loc=1.25001), "another constants"),
+    ):
+        with pytest.raises(FileError, match=message):
+            load(path, other)
+
+
+def test_headers_that_lie_are_refused(tmp_path: Path) -> None:
+    """Sealed and whole, but not written by save."""
+    path, model = tmp_path / "p", one_weight()
+    own, theta = {"model": model.describe()}, torch.zeros(1, 1, 1, dtype=DOUBLE)
+    wrong: list[tuple[dict[str, Tensor], dict[str, object]]] = [
+        ({}, {"kind": "Draws"}),
+        ({"theta": theta}, {"kind": "Draws"}),
+        ({"theta": torch.tensor(1.0)}, {"kind": "Draws"}),
+        ({}, {"kind": ["Draws"]}),
+        ({}, {"kind": "Mixture"}),
+        ({}, {"kind": "Mixture", "parts": []}),
+        ({}, {"kind": "Mixture", "parts": [1]}),
+        ({}, {"kind": "Mixture", "parts": [{"kind": "Draws"}]}),
+    ]
+    for tensors, header in wrong:
+        write(path, tensors, {**own, **header})
+        with pytest.raises(FileError) as caught:
+            load(path, model)
+        assert all((caught.value.must, caught.value.got, caught.value.remedy))
+
+
+@pytest.mark.parametrize("n", [0, -1])
+def test_no_draws_are_refused(n: int) -> None:
+    x = torch.ones(1, 1, dtype=DOUBLE)
+    for posterior in (numbered(2, 2), Mixture([numbered(1, 2), numbered(1, 2)], {})):
+        for ask in (posterior.sample, lambda n, p=posterior: p.predict(x, draws=n)):
+            with pytest.raises(nescio.InputError, match="at least one draw must be asked for; got"):
+                ask(n)
+
+
+class Endless(Posterior):
+    """Can be sampled without end, and remembers by which seeds it was."""
+
+    def __init__(self) -> None:
+        self.model, self.info, self.seeds = one_weight(), {}, list[int]()
+
+    def sample(self, n: int, seed: int = 0) -> dict[str, Tensor]:
+        self.seeds.append(seed)
+        return numbered(1, 1).sample(n)
+
+    def point(self) -> Any: ...
+    def count(self) -> None: ...
+    def ends(self) -> Any: ...
+    def header(self) -> Any: ...
+    def tensors(self) -> Any: ...
+
+
+def test_no_part_of_a_mixture_shares_its_noise_with_another() -> None:
+    """Nor with itself under another seed: 3 parts and 3 seeds, twice each."""
+    parts = [Endless() for _ in range(3)]
+    for seed in (0, 1, 2, 0, 1, 2):
+        Mixture(parts, {}).sample(3, seed)
+    assert len({seed for part in parts for seed in part.seeds}) == 9
+    assert all(part.seeds[:3] == part.seeds[3:] for part in parts)
+    assert Mixture(parts, {}).count() is None
+    assert len(Mixture(parts, {}).predict(torch.ones(1, 1, dtype=DOUBLE), draws=None).draws.mean) == 100  # type: ignore[attr-defined]

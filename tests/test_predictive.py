@@ -422,3 +422,37 @@ def test_shapes_and_precision(
             predictive.log_prob(drawn[0][:, 0])  # (N,) never meets (N, 1)
     with pytest.raises(InputError, match="y must have shape"):
         predictive.log_prob(drawn[0][:3])
+
+
+# ---- refusals, and tasks that are independent given the weights ------------------------------------------------------
+
+
+def test_tasks_have_noise_of_their_own() -> None:
+    """Given the weights tasks are independent: |r| of 4000 pairs is below 6.11 / sqrt(4000), rate 1e-9."""
+    one = td.Normal(torch.zeros(2, 1, 1, dtype=DOUBLE), torch.ones(2, 1, 1, dtype=DOUBLE))
+    drawn = Drawn(Joint({"a": one, "b": one, "c": Joint({"a": one})})).sample(4000)
+    rows = torch.stack([drawn["a"].flatten(), drawn["b"].flatten(), drawn["c"]["a"].flatten()])
+    assert torch.corrcoef(rows).fill_diagonal_(0.0).abs().max() < 6.11 / math.sqrt(4000)
+
+
+@pytest.mark.parametrize("level", [0.0, 1.0, -0.1, 1.5, 90.0, math.nan])
+def test_a_quantile_outside_the_open_unit_interval_is_refused(level: float) -> None:
+    for predictive in (gaussians([[0.0]], 1.0), robust()[0]):
+        with pytest.raises(InputError, match="a quantile's level lies strictly between 0 and 1; got") as caught:
+            predictive.quantile(level)
+        parts(caught.value)
+
+
+@pytest.mark.parametrize("n", [0, -3])
+def test_no_samples_are_refused(n: int) -> None:
+    for predictive in (gaussians([[0.0]], 1.0), tasks()):
+        with pytest.raises(InputError, match="at least one sample must be asked for; got"):
+            predictive.sample(n)
+
+
+def test_outcomes_that_are_none_are_refused() -> None:
+    with pytest.raises(InputError, match=r"y must be a tensor; got ndarray; use torch.as_tensor\(y\)"):
+        gaussians([[0.0]], 1.0).log_prob(np.zeros((1, 1)))
+    for y, got in (({"depth": torch.zeros(5, 1)}, r"\['depth'\]"), (torch.zeros(5, 1), "Tensor"), ({}, r"\[\]")):
+        with pytest.raises(InputError, match=rf"a dictionary with the tasks \['depth', 'seg'\]; got {got}"):
+            tasks().log_prob(y)

@@ -248,3 +248,64 @@ def test_items_must_be_pairs() -> None:
 
     with pytest.raises(InputError, match="an item must be a pair"):
         source(Triples()).rows(None)
+
+
+def test_arrays_are_refused_with_a_remedy() -> None:
+    for data, which in (((X.numpy(), Y.numpy()), "x"), ((X, Y.numpy()), "y"), ([(X, Y), (X, Y.numpy())], "y")):
+        with pytest.raises(InputError, match=rf"{which} must be tensors; got ndarray; use torch.as_tensor\({which}\)"):
+            source(data)
+    with pytest.raises(InputError, match=r"y must be tensors; got int; use torch.as_tensor\(y\)"):
+        source((X, [0] * 10))
+
+
+def test_a_loaders_own_collate_is_used_for_tensors_too() -> None:
+    def doubled(items: list[Any]) -> tuple[Tensor, Tensor]:
+        return 2 * torch.stack([x for x, _ in items]), torch.stack([y for _, y in items])
+
+    given = source(DataLoader(TensorDataset(X, Y), batch_size=4, collate_fn=doubled))
+    assert given.batch_size == 4
+    assert torch.equal(given.rows(None)[0], 2 * X)
+    assert torch.equal(given.subset(torch.tensor([3])).rows(None)[0], 2 * X[[3]])
+
+
+def test_a_loader_of_a_list_of_items() -> None:
+    items = list(zip(X, Y, strict=True))
+    assert_whole(source(DataLoader(items, batch_size=3)))  # type: ignore[arg-type]
+    assert source(DataLoader(items[:2], batch_size=3)).size == 2  # type: ignore[arg-type]
+
+
+def test_a_loader_that_does_not_batch() -> None:
+    for dataset in (Rows(), TensorDataset(X, Y)):
+        given = source(DataLoader(dataset, batch_size=None))
+        assert given.batch_size is None
+        assert_whole(given)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (Rows(X[:0], Y[:0]), "data must hold at least one row; got none"),
+        (DataLoader(Rows(X[:0], Y[:0]), batch_size=3), "data must hold at least one row; got none"),
+        (Stream(), "same number of rows|batches must be alike"),
+        (
+            [(X, Y), (X[:, :1], Y)],
+            "batches must be alike but for their rows; got .*; batch single items by a DataLoader",
+        ),
+        ([(X, Y), ((X, X), Y)], "batches must be alike"),
+        ([(X[0], Y[0, 0]), (X[1], Y[1, 0]), (X[2], Y[2, 0])], "batches must be alike"),
+    ],
+    ids=range(6),
+)
+def test_more_that_is_not_data_is_refused_in_three_parts(data: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        source(data)
+    assert all((caught.value.must, caught.value.got, caught.value.remedy))
+
+
+def test_a_dataset_must_have_a_length() -> None:
+    class Endless(Dataset[Any]):
+        def __getitem__(self, index: int) -> Any:
+            return X[0], Y[0]
+
+    with pytest.raises(InputError, match="a dataset must have a length; got Endless; give it __len__"):
+        source(Endless())

@@ -7,14 +7,14 @@ any other iterable of (x, y) batches, which is read once into memory. x may be a
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, final
 
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_map
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate, default_convert
 
 from nescio.errors import InputError
 
@@ -101,17 +101,16 @@ def source(data: Any) -> Source:
     if isinstance(data, DataLoader):
         if isinstance(data.dataset, IterableDataset):
             return replace(gathered(data), batch_size=data.batch_size)
-        inner = source(data.dataset)
-        if isinstance(inner, Items):
-            return replace(inner, batch_size=data.batch_size, collate=data.collate_fn)
-        assert isinstance(inner, Tensors)
-        return replace(inner, batch_size=data.batch_size)
+        usual = data.collate_fn in (default_collate, default_convert)  # the latter where the loader does not batch
+        if usual and isinstance(data.dataset, TensorDataset):
+            return replace(source(data.dataset), batch_size=data.batch_size)
+        return items(data.dataset, default_collate if usual else data.collate_fn, data.batch_size)
     if isinstance(data, TensorDataset):
         return tensors(*pair(data.tensors))
     if isinstance(data, Dataset) and not isinstance(data, IterableDataset):
-        return Items(data, torch.arange(len(data)))  # type: ignore[arg-type]
-    if isinstance(data, Sequence) and len(data) == 2 and isinstance(data[1], (Tensor, dict)):  # not two batches
-        return tensors(*pair(list(data)))
+        return items(data, default_collate, None)
+    if isinstance(data, (tuple, list)) and len(data) == 2 and not all(isinstance(part, (tuple, list)) for part in data):
+        return tensors(*pair(data))  # else two batches
     if isinstance(data, Iterable) and not isinstance(data, (Tensor, dict, str)):
         return gathered(data)
     raise InputError(
@@ -124,7 +123,26 @@ def gathered(batches: Iterable[Any]) -> Tensors:
     pairs = [pair(batch) for batch in batches]
     if not pairs:
         raise InputError("data must hold at least one batch", "none", "a generator can be read only once: make it anew")
-    return tensors(*tree_map(lambda *parts: torch.cat(parts), *pairs))
+    for x, y in pairs:
+        expect_tensors(x, y)
+    try:
+        x, y = tree_map(lambda *parts: torch.cat(parts), *pairs)
+    except (RuntimeError, TypeError, ValueError) as error:
+        first = str(error).splitlines()[0]
+        remedy = "batch single items by a DataLoader"
+        raise InputError("batches must be alike but for their rows", first, remedy) from error
+    return tensors(x, y)
+
+
+def items(data: Any, collate: Callable[[list[Any]], Any], batch_size: int | None) -> Items:
+    """Anything with a length and an item for every index."""
+    try:
+        size = len(data)
+    except TypeError as error:
+        raise InputError("a dataset must have a length", type(data).__name__, "give it __len__") from error
+    if not size:
+        raise InputError("data must hold at least one row", "none", "check the dataset")
+    return Items(data, torch.arange(size), collate, batch_size=batch_size)
 
 
 def pair(batch: Any) -> tuple[Any, Any]:
@@ -145,17 +163,22 @@ def leaves(tree: Any) -> list[Tensor]:
 
 
 def tensors(x: Any, y: Any) -> Tensors:
-    for what, tree in {"x": x, "y": y}.items():
-        if not leaves(tree):
-            kinds = sorted({type(leaf).__name__ for leaf in tree_flatten(tree)[0]})
-            raise InputError(f"{what} must be tensors", ", ".join(kinds) or "nothing", f"use torch.as_tensor({what})")
-        check_finite(tree, what)
+    expect_tensors(x, y)
+    check_finite(x, "x")
+    check_finite(y, "y")
     sizes = {len(leaf) if leaf.dim() else 0 for leaf in leaves(x) + leaves(y)}
     if len(sizes) != 1 or not max(sizes):
         raise InputError(
             "x and y must have the same number of rows, at least one", f"{sorted(sizes)} rows", "check the first axis"
         )
     return Tensors(x, y)
+
+
+def expect_tensors(x: Any, y: Any) -> None:
+    for what, tree in {"x": x, "y": y}.items():
+        if not leaves(tree):
+            kinds = sorted({type(leaf).__name__ for leaf in tree_flatten(tree)[0]})
+            raise InputError(f"{what} must be tensors", ", ".join(kinds) or "nothing", f"use torch.as_tensor({what})")
 
 
 def check_finite(tree: Any, what: str) -> None:

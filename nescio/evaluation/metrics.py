@@ -6,8 +6,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributions import Categorical
 
-from nescio.errors import UnsupportedError
+from nescio.errors import InputError, UnsupportedError
 from nescio.posterior.posterior import Posterior
 from nescio.predictive import Drawn, Predictive
 
@@ -18,29 +19,49 @@ def nll(predictive: Predictive, y: Any) -> float:
 
 
 def rmse(predictive: Predictive, y: Tensor) -> float:
+    expect_shape(predictive.mean.shape, y)
     return float((predictive.mean - y).square().mean().sqrt())
 
 
 def coverage(predictive: Predictive, y: Tensor, level: float = 0.9) -> float:
     """Part of the observations inside the central interval; the nearer to `level` the better."""
     low, high = predictive.interval(level)
+    expect_shape(low.shape, y)
     return float(((y >= low) & (y <= high)).double().mean())
 
 
 def accuracy(predictive: Predictive, y: Tensor) -> float:
     """Part of the labels that the most probable class gets right; higher is better."""
     mean = predictive.mean
-    guess = mean.argmax(-1) if mean.dim() > y.dim() else (mean > 0.5).to(y.dtype)
+    if classes(predictive):
+        expect_shape(mean.shape[:-1], y)
+        return float((mean.argmax(-1) == y).double().mean())
+    expect_shape(mean.shape, y)
+    guess = (mean > 0.5).to(y.dtype)
     return float((guess == y).double().mean())
 
 
 def brier(predictive: Predictive, y: Tensor) -> float:
     """Mean squared distance of the class probabilities from the truth, summed over classes."""
     mean = predictive.mean
-    if mean.dim() == y.dim():  # yes and no
+    if not classes(predictive):  # yes and no
+        expect_shape(mean.shape, y)
         return float(2 * (mean - y).square().mean())
+    expect_shape(mean.shape[:-1], y)
     truth = torch.nn.functional.one_hot(y.long(), mean.shape[-1]).to(mean)
     return float((mean - truth).square().sum(-1).mean())
+
+
+def classes(predictive: Predictive) -> bool:
+    """Whether the mean has an axis of classes behind those of y."""
+    return isinstance(predictive, Drawn) and isinstance(predictive.draws, Categorical)
+
+
+def expect_shape(shape: torch.Size, y: Tensor) -> None:
+    """y must have the shape of the predictions; (N,) against (N, 1) would broadcast to (N, N)."""
+    if not isinstance(y, Tensor) or y.shape != shape:
+        got = str(tuple(y.shape)) if isinstance(y, Tensor) else type(y).__name__
+        raise InputError(f"y must be a tensor of shape {tuple(shape)}", got, "give one observation for each prediction")
 
 
 def evaluate(
@@ -49,7 +70,7 @@ def evaluate(
     """The scores that fit the kind of outcome."""
     x, y = data
     predictive = posterior.predict(x, draws, seed)
-    if not isinstance(y, Tensor):
+    if isinstance(y, dict):
         raise UnsupportedError(
             "evaluate scores one task", type(y).__name__, "score predictive[task] by the functions of nescio.evaluation"
         )

@@ -1,8 +1,30 @@
 """Methods: from a target to a posterior."""
 
+from nescio.infer.hmc import HMC
 from nescio.infer.iterative import Iterative
+from nescio.infer.langevin import MALA, ULA
 from nescio.infer.map import MAP
 from nescio.infer.method import Method, Progress, fit
-from nescio.infer.schedule import Constant, Cosine, Steps
+from nescio.infer.metropolis import Metropolis
+from nescio.infer.schedule import Constant, Cosine, Cycles, RMSprop, Steps
+from nescio.infer.sghmc import SGHMC
+from nescio.infer.sgld import SGLD
 
-__all__ = ["MAP", "Constant", "Cosine", "Iterative", "Method", "Progress", "Steps", "fit"]
+__all__ = [
+    "HMC",
+    "MALA",
+    "MAP",
+    "SGHMC",
+    "SGLD",
+    "ULA",
+    "Constant",
+    "Cosine",
+    "Cycles",
+    "Iterative",
+    "Method",
+    "Metropolis",
+    "Progress",
+    "RMSprop",
+    "Steps",
+    "fit",
+]

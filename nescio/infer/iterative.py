@@ -10,12 +10,13 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from nescio.data.source import Source
 from nescio.errors import InputError
 from nescio.infer.method import Method, Progress, Run, Start
 from nescio.laws.prior import Prior
@@ -35,9 +36,9 @@ LARGEST_BATCH = 128
 class Iterative(Method):
     """One algorithm, one file, one final dataclass. The driver calls these in the order they stand."""
 
-    batch_size: int | None = field(
-        default=None, kw_only=True
-    )  # None: the loader's own, else a sixteenth of the rows between 16 and 128
+    @abstractmethod
+    def batch(self, source: Source) -> int:
+        """How many rows a step sees."""
 
     @abstractmethod
     def separable(self) -> bool:
@@ -72,11 +73,16 @@ class Iterative(Method):
         """Whether the State after this step belongs to the result."""
 
     @abstractmethod
+    def keep(self, target: Target, state: Any) -> Any:
+        """What is kept of such a State."""
+
+    @abstractmethod
     def finished(self, state: Any) -> bool:
         """Whether to stop early."""
 
     @abstractmethod
-    def posterior(self, target: Target, states: Sequence[Any], infos: Sequence[Any]) -> Posterior: ...
+    def posterior(self, target: Target, states: Sequence[Any], infos: Sequence[Any]) -> Posterior:
+        """From what was kept to the result, for one block of chains."""
 
     def run(self, target: Target, start: Start, run: Run) -> Posterior:
         return drive(self, target, start, run)
@@ -93,7 +99,7 @@ def drive(method: Iterative, target: Target, start: Start, run: Run) -> Posterio
             "a method needs something to move", f"nothing left for {method!r}", "check the pattern of .on(...)"
         )
     target = target.free(mask, ends.theta)
-    batch = batch_size(method.batch_size, target)
+    batch = method.batch(target.source)
     width = chains_per_block(target, batch) if method.separable() else 1
     parts = []
     for first in range(0, start.chains, width):
@@ -124,7 +130,7 @@ def drive_block(
             infos.append(info)
         stop = method.finished(state)
         if method.keeps(step, total) or (stop and not states):
-            states.append(state)
+            states.append(method.keep(target, state))
         if run.progress is not None and (time.monotonic() - told > 0.1 or step + 1 == total):
             told = time.monotonic()
             done = int(1000 * (share[0] + share[1] * (step + 1) / total))
@@ -134,12 +140,13 @@ def drive_block(
     return method.posterior(target, states, infos)
 
 
-def batch_size(wanted: int | None, target: Target) -> int:
+def minibatch(wanted: int | None, source: Source) -> int:
+    """What was asked for; else what the loader asked for; else a sixteenth of the rows, between 16 and 128."""
     if wanted is None:
-        sixteenth = min(LARGEST_BATCH, max(16, target.size // 16))  # small data need many steps, too
-        return min(target.source.batch_size or sixteenth, target.size)
-    if not 1 <= wanted <= target.size:
-        raise InputError(f"batch_size must lie in 1 ... {target.size}, the number of rows", str(wanted), "leave it out")
+        sixteenth = min(LARGEST_BATCH, max(16, source.size // 16))  # small data need many steps, too
+        return min(source.batch_size or sixteenth, source.size)
+    if not 1 <= wanted <= source.size:
+        raise InputError(f"batch_size must lie in 1 ... {source.size}, the number of rows", str(wanted), "leave it out")
     return wanted
 
 

@@ -19,8 +19,9 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from nescio.data.source import Source
 from nescio.errors import InputError, UnsupportedError
-from nescio.infer.iterative import Iterative, from_network
+from nescio.infer.iterative import Iterative, from_network, minibatch
 from nescio.infer.method import Start
 from nescio.infer.schedule import Cosine
 from nescio.laws.prior import Prior
@@ -70,6 +71,7 @@ class MAP(Iterative):
 
     epochs: int = 100
     lr: float = 1e-2
+    batch_size: int | None = None  # the loader's own, else a sixteenth of the rows between 16 and 128
     optimizer: Callable[..., Optimizer] = torch.optim.Adam
     schedule: Callable[[float], float] = Cosine()
     hold_out: float = 0.0
@@ -82,6 +84,9 @@ class MAP(Iterative):
             )
         if not 0 <= self.hold_out < 1:
             raise InputError("hold_out is a part of the data in [0, 1)", str(self.hold_out), "0.1 keeps a tenth aside")
+
+    def batch(self, source: Source) -> int:
+        return minibatch(self.batch_size, source)
 
     def separable(self) -> bool:
         """Elementwise optimisers treat stacked chains as separate ones; a line search would tie them together."""
@@ -176,6 +181,9 @@ class MAP(Iterative):
 
     def keeps(self, step: int, total: int) -> bool:
         return step + 1 == total
+
+    def keep(self, target: Target, state: State) -> State:
+        return state
 
     def finished(self, state: State) -> bool:
         return bool(self.hold_out) and bool((state.waited > self.patience).all())

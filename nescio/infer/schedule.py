@@ -1,10 +1,12 @@
-"""Step sizes over a run: functions of the part of the run that is done, t in [0, 1), that multiply a base step."""
+"""Step sizes over a run, functions of the part of it that is done, t in [0, 1); and a preconditioner."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 from typing import final
+
+from torch import Tensor
 
 
 @final
@@ -38,3 +40,27 @@ class Steps:
     def __call__(self, t: float) -> float:
         at = self.at if isinstance(self.at, tuple) else (self.at,)
         return self.factor ** sum(t >= a for a in at)
+
+
+@final
+@dataclass(frozen=True)
+class Cycles:
+    """`n` cosine cycles from 1 to 0 (Zhang et al., 2020): explore at the start of a cycle, sample at its end."""
+
+    n: int = 4
+
+    def __call__(self, t: float) -> float:
+        return 0.5 * (1 + math.cos(math.pi * ((t * self.n) % 1.0)))
+
+
+@final
+@dataclass(frozen=True)
+class RMSprop:
+    """A diagonal preconditioner from a running mean of squared gradients (per observation): G = 1 / (eps + √mean)."""
+
+    decay: float = 0.99
+    eps: float = 1e-5
+
+    def __call__(self, squares: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        squares = self.decay * squares + (1 - self.decay) * gradient.square()
+        return squares, 1 / (self.eps + squares.sqrt())

@@ -132,7 +132,7 @@ class Independent(BoundLaw):
         self.law = law
 
     def log_prob(self, x: Tensor, numbers: dict[str, Tensor]) -> Tensor:
-        return self.law.distribution(**numbers).log_prob(x).sum()
+        return self.law.distribution(**numbers).log_prob(x).sum(dtype=torch.float64)
 
     def sample(self, size: int, numbers: dict[str, Tensor]) -> Tensor:
         if not self.law.proper:

@@ -32,23 +32,29 @@ def load(path: str | os.PathLike[str], model: Model) -> Posterior:
 
 
 def restore(model: Model, header: dict[str, Any], tensors: dict[str, Tensor], path: str) -> Posterior:
-    kind, info = header.get("kind"), header.get("info", {})
+    kind, info = header.get("kind"), header.get("info")
+    info = info if isinstance(info, dict) else {}
     device, dtype = model.network.like.device, model.network.like.dtype
     if kind == "Mixture":
-        parts = []
-        for i, part in enumerate(header["parts"]):
+        listed, parts = header.get("parts"), []
+        if not isinstance(listed, list) or not listed or not all(isinstance(part, dict) for part in listed):
+            raise FileError(f"{path} must list the parts of its mixture", shorten(listed), "write it again with nescio")
+        for i, part in enumerate(listed):
             own = {name.removeprefix(f"{i}."): x for name, x in tensors.items() if name.startswith(f"{i}.")}
             parts.append(restore(model, part, own, path))
         return Mixture(parts, info)
-    if kind not in KINDS:
+    if not isinstance(kind, str) or kind not in KINDS:
         raise FileError(
             f"{path} must hold a known kind of posterior", repr(kind), f"the kinds are {[*KINDS, 'Mixture']}"
         )
     theta = tensors.get("theta")
-    if theta is not None and (theta.shape[-1] != model.dim or theta.dtype != dtype):
+    if theta is not None and (theta.shape[-1:] != (model.dim,) or theta.dtype != dtype):
         got = f"{tuple(theta.shape)} {theta.dtype}"
         raise FileError(f"{path} must hold draws of {model.dim} {dtype} numbers", got, "build the same model")
-    return KINDS[kind](model, {name: x.to(device) for name, x in tensors.items()}, info)
+    try:
+        return KINDS[kind](model, {name: x.to(device) for name, x in tensors.items()}, info)
+    except KeyError as error:
+        raise FileError(f"{path} must hold all of a {kind}", f"no {error}", "write it again with nescio") from None
 
 
 def shorten(value: Any) -> str:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from nescio.network import Params
+from nescio.noise import Noise
 from nescio.posterior.posterior import Ends, Posterior, spread_evenly
 
 
@@ -26,7 +27,7 @@ class Mixture(Posterior):
     def sample(self, n: int, seed: int = 0) -> Params:
         """n split evenly over the parts, the remainder to the first ones."""
         shares = [(i, share) for i, share in enumerate(spread_evenly(n, len(self.parts))) if share]
-        drawn = [self.parts[i].sample(share, seed + i) for i, share in shares]
+        drawn = [self.parts[i].sample(share, Noise(seed, ("part", i)).number()) for i, share in shares]
         return {name: torch.cat([part[name] for part in drawn]) for name in drawn[0]}
 
     def point(self) -> Params:

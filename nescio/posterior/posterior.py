@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from nescio.errors import InputError
 from nescio.model import Model
 from nescio.network import Params
 from nescio.predictive import Predictive
@@ -65,6 +66,8 @@ class Posterior(ABC):
 
 def spread_evenly(n: int, bins: int) -> list[int]:
     """n as the sum of `bins` whole numbers that differ by at most one."""
+    if n < 1:
+        raise InputError("at least one draw must be asked for", str(n), "leave draws out")
     return [n // bins + (i < n % bins) for i in range(bins)]
 
 

@@ -1,0 +1,149 @@
+"""Adaptation in the warm-up: step sizes by dual averaging, metrics from the chains' own spread.
+
+Dual averaging (Nesterov, 2009; Hoffman & Gelman, 2014): with error x_t = target - acceptance,
+    log ε_{t+1} = μ - (√t / γ) (1 / (t + t0)) Σ x,     log ε̄ = weighted mean of log ε with weights t^-κ.
+Metrics: the inverse mass is the covariance of the draws (diagonal or dense), so that the target looks round; accumulated by Welford's
+rule over windows of doubling length, pooled over the chains of a block, shrunk towards a small multiple of the identity as in Stan.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from typing import NamedTuple, final
+
+import torch
+from torch import Tensor
+
+from nescio.noise import Noise
+
+
+class StepSize(NamedTuple):
+    """Dual averaging of log ε towards an acceptance rate. `now` is used in the warm-up, `best` after it."""
+
+    log_now: float
+    log_best: float
+    centre: float  # μ
+    error: float
+    count: int
+
+    @property
+    def now(self) -> float:
+        return math.exp(self.log_now)
+
+    @property
+    def best(self) -> float:
+        return math.exp(self.log_best)
+
+    @staticmethod
+    def start(step_size: float) -> StepSize:
+        return StepSize(math.log(step_size), math.log(step_size), math.log(10 * step_size), 0.0, 0)
+
+    def update(self, acceptance: float, target: float) -> StepSize:
+        gamma, t0, kappa = 0.05, 10, 0.75
+        count = self.count + 1
+        error = self.error + ((target - acceptance) - self.error) / (count + t0)
+        log_now = self.centre - math.sqrt(count) / gamma * error
+        weight = count**-kappa
+        log_best = weight * log_now + (1 - weight) * self.log_best
+        return StepSize(log_now, log_best, self.centre, error, count)
+
+
+class Metric(ABC):
+    """An inverse mass: velocities v = Σ p of momenta p ~ N(0, Σ⁻¹)."""
+
+    @abstractmethod
+    def momentum(self, z: Tensor) -> Tensor:
+        """White noise (chains, dim) to momenta."""
+
+    @abstractmethod
+    def velocity(self, p: Tensor) -> Tensor: ...
+
+
+@final
+class Diagonal(Metric):
+    """Σ = diag(variance)."""
+
+    def __init__(self, variance: Tensor) -> None:
+        self.variance, self.root = variance, variance.sqrt()
+
+    def momentum(self, z: Tensor) -> Tensor:
+        return z / self.root
+
+    def velocity(self, p: Tensor) -> Tensor:
+        return self.variance * p
+
+
+@final
+class Dense(Metric):
+    """Σ = L Lᵀ."""
+
+    def __init__(self, covariance: Tensor) -> None:
+        self.covariance = covariance
+        self.root = torch.linalg.cholesky(covariance.double()).to(covariance)
+
+    def momentum(self, z: Tensor) -> Tensor:
+        return torch.linalg.solve_triangular(self.root.mT, z.mT, upper=True).mT  # L⁻ᵀ z
+
+    def velocity(self, p: Tensor) -> Tensor:
+        return p @ self.covariance
+
+
+class Moments(NamedTuple):
+    """Welford's running mean and scatter over steps and chains, in double precision."""
+
+    count: int
+    mean: Tensor
+    scatter: Tensor  # (dim,) or (dim, dim)
+
+    @staticmethod
+    def start(u: Tensor, dense: bool) -> Moments:
+        dim = u.shape[1]
+        shape = (dim, dim) if dense else (dim,)
+        return Moments(0, u.new_zeros(dim, dtype=torch.float64), u.new_zeros(shape, dtype=torch.float64))
+
+    def update(self, u: Tensor) -> Moments:
+        """All chains of a step at once (Chan et al., 1979)."""
+        x, n = u.double(), len(u)
+        mean = x.mean(0)
+        apart, count = mean - self.mean, self.count + n
+        centred = x - mean
+        if self.scatter.dim() == 2:
+            own, between = centred.mT @ centred, torch.outer(apart, apart)
+        else:
+            own, between = centred.square().sum(0), apart.square()
+        return Moments(count, self.mean + apart * (n / count), self.scatter + own + between * (self.count * n / count))
+
+    def metric(self, like: Tensor) -> Metric:
+        """Shrunk as in Stan: n / (n + 5) of the covariance and 5 / (n + 5) of 0.001 I."""
+        n = self.count
+        keep, floor = n / (n + 5), 1e-3 * 5 / (n + 5)
+        spread = self.scatter / max(n - 1, 1) * keep
+        if spread.dim() == 1:
+            return Diagonal((spread + floor).to(like))
+        return Dense((spread + floor * torch.eye(len(spread), dtype=spread.dtype, device=spread.device)).to(like))
+
+
+class Windows(NamedTuple):
+    """Stan's schedule: step sizes first, then windows of doubling length for the metric, then step sizes again."""
+
+    first: int
+    ends: tuple[int, ...]
+
+    @staticmethod
+    def of(warmup: int) -> Windows:
+        first, last, length = round(0.15 * warmup), round(0.1 * warmup), max(round(0.05 * warmup), 1)
+        ends, at, stop = [], first, warmup - last
+        while at < stop:
+            at = stop if at + 3 * length > stop else at + length
+            ends.append(at)
+            length *= 2
+        return Windows(first, tuple(ends))
+
+
+def identity(u: Tensor) -> Metric:
+    return Diagonal(torch.ones(u.shape[1], dtype=u.dtype, device=u.device))
+
+
+def white(noise: Noise, u: Tensor) -> Tensor:
+    return noise.normal(*u.shape)

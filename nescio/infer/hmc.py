@@ -1,0 +1,134 @@
+r"""Hamiltonian Monte Carlo (Duane et al., 1987; Neal, 2011).
+
+    H(u, p) = -log p(u | D) + ½ pᵀ Σ p,     p ~ N(0, Σ⁻¹)
+    p ← p + ½ε ∇log p(u);   u ← u + ε Σ p;   p ← p + ½ε ∇log p(u)      (leapfrog, L times)
+    accept u* with probability min(1, exp(-ΔH)), else repeat u.
+
+Targets p(u | D) exactly. L is drawn anew at every step from 1 ... `leapfrog`: a fixed path length resonates. Step size and inverse
+mass Σ (diagonal or dense) are adapted in the warm-up. Energy differences are formed in double precision, elementwise for the kinetic
+part, so that single-precision networks are accepted or rejected rightly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, final
+
+import torch
+from torch import Tensor
+
+from nescio.data.source import Source
+from nescio.infer.adapt import Metric, Moments, StepSize, Windows, identity
+from nescio.infer.sampler import Sampler
+from nescio.noise import Noise
+from nescio.posterior.posterior import Ends
+from nescio.target import Batch, Target
+
+DIVERGENT = 1000.0  # an energy error above this is a divergence
+
+
+class State(NamedTuple):
+    u: Tensor  # (chains, dim)
+    log_density: Tensor  # (chains,)
+    gradient: Tensor  # (chains, dim)
+    statistics: dict[str, Tensor]
+    step: int
+    step_size: StepSize
+    moments: Moments
+    metric: Metric
+
+
+class Info(NamedTuple):
+    acceptance: Tensor  # (chains,), probability
+    divergent: Tensor  # (chains,)
+    energy: Tensor  # (chains,)
+    leapfrogs: int
+    step_size: float
+
+
+@final
+@dataclass(frozen=True)
+class HMC(Sampler):
+    """`leapfrog`: the longest path, in steps. `acceptance`: what the step size is adapted to. `dense`: a full inverse mass matrix."""
+
+    leapfrog: int = 20
+    step_size: float = 0.1
+    acceptance: float = 0.8
+    dense: bool = False
+
+    def batch(self, source: Source) -> int:
+        return source.size  # a density is compared with itself: all data, always
+
+    def init(self, target: Target, ends: Ends, noise: Noise) -> State:
+        u = target.u(ends.theta)
+        log_density, gradient = target.value_and_grad(u, target.batch(None))
+        size = StepSize.start(self.step_size)
+        return State(u, log_density, gradient, ends.statistics, 0, size, Moments.start(u, self.dense), identity(u))
+
+    def step(self, target: Target, state: State, batch: Batch, noise: Noise) -> tuple[State, Info]:
+        warm = state.step < self.warmup
+        size = state.step_size.now if warm else state.step_size.best
+        count = int(noise.at("path").integers(1, self.leapfrog + 1, 1))
+        p0 = state.metric.momentum(noise.at("momentum").normal(*state.u.shape))
+        u, p, log_density, gradient = leapfrog(target, batch, state, p0, size, count)
+        error = energy_error(state, p0, log_density, p)
+        accept = (-error).exp().clamp(max=1.0)
+        took = noise.at("accept").uniform(len(u)) < accept
+        new = state._replace(
+            u=torch.where(took[:, None], u, state.u),
+            log_density=torch.where(took, log_density, state.log_density),
+            gradient=torch.where(took[:, None], gradient, state.gradient),
+            step=state.step + 1,
+        )
+        kinetic = 0.5 * (p0 * state.metric.velocity(p0)).sum(1, dtype=torch.float64)
+        info = Info(accept, error > DIVERGENT, kinetic - state.log_density, count, size)
+        return (adapt(new, float(accept.mean()), self.acceptance, self.warmup, self.dense) if warm else new), info
+
+    def point(self, state: State) -> tuple[Tensor, Tensor]:
+        return state.u, state.log_density
+
+    def summary(self, infos: Sequence[Info]) -> dict[str, Any]:
+        return summary(infos)
+
+
+def leapfrog(
+    target: Target, batch: Batch, start: State, p: Tensor, size: float, count: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """`count` steps of kick, drift, kick; neighbouring half kicks are joined."""
+    u, gradient, log_density = start.u, start.gradient, start.log_density
+    p = p + 0.5 * size * gradient
+    for i in range(count):
+        u = u + size * start.metric.velocity(p)
+        log_density, gradient = target.value_and_grad(u, batch)
+        p = p + (size if i + 1 < count else 0.5 * size) * gradient
+    return u, p, log_density, gradient
+
+
+def energy_error(start: State, p0: Tensor, log_density: Tensor, p: Tensor) -> Tensor:
+    """ΔH in double precision; the kinetic difference is (p - p0)ᵀ Σ (p + p0) / 2, elementwise before it is summed."""
+    kinetic = 0.5 * ((p - p0).double() * start.metric.velocity(p + p0).double()).sum(1)
+    error = kinetic - (log_density - start.log_density)
+    return torch.where(error.isfinite(), error, torch.inf)  # outside the support, or overflown: never accepted
+
+
+def adapt(state: State, acceptance: float, goal: float, warmup: int, dense: bool) -> State:
+    """One step of the warm-up: the step size always, the metric at the ends of its windows."""
+    windows = Windows.of(warmup)
+    size, moments, metric = state.step_size.update(acceptance, goal), state.moments, state.metric
+    if state.step > windows.first:
+        moments = moments.update(state.u)
+    if state.step in windows.ends:
+        metric, moments = moments.metric(state.u), Moments.start(state.u, dense)
+        size = StepSize.start(size.best)
+    return state._replace(step_size=size, moments=moments, metric=metric)
+
+
+def summary(infos: Sequence[Any]) -> dict[str, Any]:
+    """Acceptance, divergences, gradients and energies of the kept steps."""
+    return {
+        "acceptance": float(torch.stack([i.acceptance for i in infos]).mean()),
+        "divergences": int(torch.stack([i.divergent for i in infos]).sum()),
+        "step_size": float(infos[-1].step_size),
+        "gradients": int(sum(i.leapfrogs for i in infos)),
+    }

@@ -1,0 +1,112 @@
+r"""Langevin dynamics: unadjusted (ULA; Roberts & Tweedie, 1996) and Metropolis-adjusted (MALA; Besag, 1994).
+
+    u* = u + h Σ ∇log p(u) + √(2h) L z,     z ~ N(0, I),  Σ = L Lᵀ
+    MALA accepts u* with probability min(1, p(u*) q(u | u*) / p(u) q(u* | u)), else repeats u; ULA always accepts.
+
+MALA targets p(u | D) exactly; ULA a law that is O(h) away: on N(0, 1) its variance is 1 / (1 - h/2). The noise has twice the variance
+of the gradient's step. MALA's step size and Σ are adapted in the warm-up; ULA has no acceptance to be adapted to.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, final
+
+import torch
+from torch import Tensor
+
+from nescio.data.source import Source
+from nescio.infer.adapt import Diagonal, Moments, StepSize, identity
+from nescio.infer.hmc import DIVERGENT, State, adapt, summary
+from nescio.infer.sampler import Sampler
+from nescio.noise import Noise
+from nescio.posterior.posterior import Ends
+from nescio.target import Batch, Target
+
+
+class Info(NamedTuple):
+    acceptance: Tensor  # (chains,), probability
+    divergent: Tensor  # (chains,)
+    energy: Tensor  # (chains,)
+    leapfrogs: int
+    step_size: float
+
+
+@final
+@dataclass(frozen=True)
+class ULA(Sampler):
+    """`step_size` is h."""
+
+    step_size: float = 1e-3
+
+    def batch(self, source: Source) -> int:
+        return source.size
+
+    def init(self, target: Target, ends: Ends, noise: Noise) -> State:
+        return start(target, ends, self.step_size)
+
+    def step(self, target: Target, state: State, batch: Batch, noise: Noise) -> tuple[State, Info]:
+        h = self.step_size
+        u = state.u + h * state.gradient + math.sqrt(2 * h) * noise.normal(*state.u.shape)
+        log_density, gradient = target.value_and_grad(u, batch)
+        new = state._replace(u=u, log_density=log_density, gradient=gradient, step=state.step + 1)
+        return new, Info(torch.ones_like(log_density), ~log_density.isfinite(), -log_density, 1, h)
+
+    def point(self, state: State) -> tuple[Tensor, Tensor]:
+        return state.u, state.log_density
+
+    def summary(self, infos: Sequence[Info]) -> dict[str, Any]:
+        return summary(infos)
+
+
+@final
+@dataclass(frozen=True)
+class MALA(Sampler):
+    """`step_size` is √(2h) at the start; it is adapted to the `acceptance` that is best in many dimensions, 0.574."""
+
+    step_size: float = 0.1
+    acceptance: float = 0.574
+
+    def batch(self, source: Source) -> int:
+        return source.size
+
+    def init(self, target: Target, ends: Ends, noise: Noise) -> State:
+        return start(target, ends, self.step_size)
+
+    def step(self, target: Target, state: State, batch: Batch, noise: Noise) -> tuple[State, Info]:
+        warm = state.step < self.warmup
+        size = state.step_size.now if warm else state.step_size.best
+        h, metric = size**2 / 2, state.metric
+        assert isinstance(metric, Diagonal)
+        z = noise.at("proposal").normal(*state.u.shape)
+        u = state.u + h * metric.velocity(state.gradient) + size * metric.root * z
+        log_density, gradient = target.value_and_grad(u, batch)
+        back = (state.u - u - h * metric.velocity(gradient)) / (size * metric.root)  # the z that would lead back
+        proposal = 0.5 * ((z - back).double() * (z + back).double()).sum(1)  # log q(u | u*) - log q(u* | u)
+        error = -(log_density - state.log_density + proposal)
+        error = torch.where(error.isfinite(), error, torch.inf)
+        accept = (-error).exp().clamp(max=1.0)
+        took = noise.at("accept").uniform(len(u)) < accept
+        new = state._replace(
+            u=torch.where(took[:, None], u, state.u),
+            log_density=torch.where(took, log_density, state.log_density),
+            gradient=torch.where(took[:, None], gradient, state.gradient),
+            step=state.step + 1,
+        )
+        info = Info(accept, error > DIVERGENT, -state.log_density, 1, size)
+        return (adapt(new, float(accept.mean()), self.acceptance, self.warmup, dense=False) if warm else new), info
+
+    def point(self, state: State) -> tuple[Tensor, Tensor]:
+        return state.u, state.log_density
+
+    def summary(self, infos: Sequence[Info]) -> dict[str, Any]:
+        return summary(infos)
+
+
+def start(target: Target, ends: Ends, size: float) -> State:
+    u = target.u(ends.theta)
+    log_density, gradient = target.value_and_grad(u, target.batch(None))
+    moments = Moments.start(u, dense=False)
+    return State(u, log_density, gradient, ends.statistics, 0, StepSize.start(size), moments, identity(u))
