@@ -5,8 +5,9 @@ from __future__ import annotations
 import faults_core
 import faults_laws
 import faults_predictive
+import faults_samplers
 from fault import Fault
 
-FAULTS: list[Fault] = [*faults_laws.FAULTS, *faults_core.FAULTS, *faults_predictive.FAULTS]
+FAULTS: list[Fault] = [*faults_laws.FAULTS, *faults_core.FAULTS, *faults_predictive.FAULTS, *faults_samplers.FAULTS]
 
 __all__ = ["FAULTS", "Fault"]

@@ -18,7 +18,7 @@ from check_method import (
     check_reproducible,
 )
 
-from nescio.infer import MAP
+from nescio.infer import HMC, MALA, MAP, SGHMC, SGLD, ULA, Cycles, Metropolis, RMSprop
 from nescio.infer.method import Method, Run, Start
 from nescio.posterior import Draws, Posterior
 from nescio.target import Target
@@ -27,6 +27,13 @@ METHODS: Sequence[Method] = [
     MAP(epochs=2),
     MAP(epochs=2, hold_out=0.2, patience=1),
     MAP(epochs=2, optimizer=torch.optim.SGD, lr=1e-3, batch_size=60),
+    HMC(draws=3, warmup=4, leapfrog=3),
+    HMC(draws=3, warmup=4, leapfrog=3, dense=True, thin=2),
+    MALA(draws=3, warmup=4),
+    ULA(draws=3, warmup=2, step_size=1e-5),
+    Metropolis(draws=3, warmup=4),
+    SGLD(draws=3, warmup=2, step_size=1e-6, precondition=RMSprop()),
+    SGHMC(draws=3, warmup=2, step_size=1e-7, schedule=Cycles(2)),
     MAP(epochs=1, optimizer=partial(torch.optim.LBFGS, max_iter=3), lr=1e-2, batch_size=60),
 ]
 

@@ -179,3 +179,13 @@ def test_predict_takes_at_most_the_stored_draws() -> None:
 def test_patterns_are_names_and_an_unknown_axis_is_refused() -> None:
     with pytest.raises(InputError, match=r"per.*'column'"):
         small(Normal(0.0, HalfCauchy(1.0).per("column")))  # type: ignore[arg-type]
+
+
+def test_what_on_fixes_stays_even_if_its_scale_moves() -> None:
+    """Non-centred, a fixed weight would be scale times a fixed number and follow the scale."""
+    from nescio.infer import HMC
+
+    model, data = small(Normal(0.0, HalfCauchy(1.0).per("net")))
+    drawn = fit(model, data, HMC(draws=20, warmup=20, leapfrog=3).on("2.*")).sample(20)
+    assert torch.equal(drawn["0.weight"], model.network.weights()["0.weight"].expand(20, -1, -1))
+    assert drawn["prior.*.scale"].std() > 0 and drawn["2.weight"].std(0).min() > 0

@@ -18,6 +18,9 @@ from torch import Tensor
 from nescio.noise import Noise
 
 
+FARTHEST = 30.0  # of log ε from 0; beyond, something else is wrong
+
+
 class StepSize(NamedTuple):
     """Dual averaging of log ε towards an acceptance rate. `now` is used in the warm-up, `best` after it."""
 
@@ -43,7 +46,7 @@ class StepSize(NamedTuple):
         gamma, t0, kappa = 0.05, 10, 0.75
         count = self.count + 1
         error = self.error + ((target - acceptance) - self.error) / (count + t0)
-        log_now = self.centre - math.sqrt(count) / gamma * error
+        log_now = min(max(self.centre - math.sqrt(count) / gamma * error, -FARTHEST), FARTHEST)
         weight = count**-kappa
         log_best = weight * log_now + (1 - weight) * self.log_best
         return StepSize(log_now, log_best, self.centre, error, count)

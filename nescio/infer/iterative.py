@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -94,6 +94,10 @@ def drive(method: Iterative, target: Target, start: Start, run: Run) -> Posterio
     mask = method.moves(target.model.prior)
     if target.only is not None:
         mask = mask & target.only
+        target = replace(target, centred=True)  # non-centred, a fixed weight would follow a scale that moves
+        if start.ends is None:  # what stays fixed stays where the network has it
+            own = from_network(target.model, Start(start.chains), run.noise).theta
+            ends = ends._replace(theta=torch.where(mask.to(own.device), ends.theta, own))
     if not bool(mask.any()):
         raise InputError(
             "a method needs something to move", f"nothing left for {method!r}", "check the pattern of .on(...)"
