@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint nightly quick clean
+.PHONY: demo test lint nightly clean
 
 demo: $(READY)
 	$(BIN)/nescio demo --out build/demo

@@ -97,6 +97,10 @@ class Model(nn.Module):
 
     # ---- predictions -------------------------------------------------------------------------------------------
 
+    def point(self, noise: Noise) -> Params:
+        """The network's own weights, and scales and noise at their typical values."""
+        return {name: x[0] for name, x in self.named(self.prior.at(self.network.weights(), noise)[None]).items()}
+
     def named(self, theta: Tensor) -> Params:
         """Everything by name, from stacked values (draws, dim): parameters, the likelihood's numbers, the prior's scales."""
 

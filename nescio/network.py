@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import warnings
+from collections.abc import Callable
 from typing import Any, final
 
 import torch
@@ -32,7 +33,7 @@ class Network(nn.Module):
         self.training_net = copy.deepcopy(net)
         tensors = (*self.training_net.parameters(), *self.training_net.buffers())
         self.net = copy.deepcopy(self.training_net, memo={id(t): t for t in tensors}).eval()
-        self._facts: dict[str, int] = {}  # found out on the first call
+        self._facts: dict[Any, int] = {}
 
     @property
     def like(self) -> Tensor:
@@ -47,11 +48,11 @@ class Network(nn.Module):
         """The buffers as they came, copied."""
         return {name: b.detach().clone() for name, b in self.net.named_buffers()}
 
-    def restarted(self, noise: Noise) -> Params:
-        """The parameters after a fresh run of the module's own initialisation."""
+    def restarted(self, noise: Noise) -> tuple[Params, Params]:
+        """Parameters and buffers after a fresh run of the modules' own initialisation, children before parents as in __init__."""
         fresh = copy.deepcopy(self.training_net)
         with noise.scope():
-            for path, module in fresh.named_modules():
+            for path, module in reversed(list(fresh.named_modules())):
                 reset = getattr(module, "reset_parameters", None) or getattr(module, "_reset_parameters", None)
                 own = [name for name, p in module.named_parameters(recurse=False) if p.requires_grad]
                 if callable(reset):
@@ -60,9 +61,10 @@ class Network(nn.Module):
                     raise InputError(
                         "members restart by reset_parameters()",
                         f"{type(module).__name__} at {path!r} without one for {own}",
-                        "give it that method, or start the members by another method: `a >> n * b`",
+                        "give it that method",
                     )
-        return {name: p.detach() for name, p in fresh.named_parameters() if p.requires_grad}
+        weights = {name: p.detach() for name, p in fresh.named_parameters() if p.requires_grad}
+        return weights, {name: b.detach() for name, b in fresh.named_buffers()}
 
     def call(self, params: Params, x: Any, training: bool = False) -> Any:
         """f at these parameters (and buffers, which training updates in place)."""
@@ -94,7 +96,10 @@ class Network(nn.Module):
         if not rows(x):
             raise InputError("inputs must hold at least one point", "none", "leave out what has no rows")
         try:
-            return self.chunked(params, x)
+            with Noise(
+                device=self.like.device
+            ).scope():  # a network that draws in its forward pass draws the same again
+                return self.chunked(params, x)
         except (RuntimeError, TypeError, IndexError):
             self.probe(tree_map(lambda t: t[:1], x))  # if it is the inputs, this says so
             raise
@@ -113,43 +118,54 @@ class Network(nn.Module):
             columns.append(tree_map(lambda *p: torch.cat(p), *[self.stacked(chunk, piece, vector) for chunk in chunks]))
         return tree_map(lambda *p: torch.cat(p, 1), *columns)
 
-    def vectorises(self, x: Any) -> bool:
-        """Whether vmap over parameters gives what a loop gives, and trains, without torch's slow path; tried once, on two rows."""
-        if "vectorises" not in self._facts:
-            few = tree_map(lambda t: torch.cat([t[:2], t[:2]])[:2], x)  # two rows even of one: norm layers need them
-            two = {name: torch.stack([p, 1.01 * p]) for name, p in self.weights().items()}
-            statistics = {name: torch.stack([b, b]) for name, b in self.statistics().items()}
-            with torch.no_grad(), Noise(device=self.like.device).scope(), warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # the network's own warnings are not ours
-                warnings.filterwarnings("error", message=".*batching rule")  # the slow path
-                loop = tree_flatten(self.stacked(two, few, False))[0]
-                try:
-                    same = tree_flatten(self.stacked(two, few, True))[0]
-                    vmap(lambda p: self.call(p, few, training=True), randomness="different")({**two, **statistics})
-                    ok = all(torch.allclose(a, b, 1e-3, 1e-4) for a, b in zip(loop, same, strict=True))
-                except (RuntimeError, ValueError, UserWarning):  # no batching rule, a branch on data, the slow path
-                    ok = False
-            self._facts["vectorises"] = ok
-        return bool(self._facts["vectorises"])
+    def vectorises(self, x: Any, training: bool = False) -> bool:
+        """Whether vmap over parameters works without torch's slow path and, predicting, gives what a loop gives; tried once on two rows."""
+        return bool(self._fact("trains" if training else "predicts", x, lambda: try_vmap(self, x, training)))
 
     def bytes_per_point(self, x: Any) -> int:
         """What one point takes in one call: the outputs of all modules, counted on one row."""
-        if "bytes" not in self._facts:
-            total = 0
+        return self._fact("bytes", x, lambda: count_bytes(self, x))
 
-            def count(_module: nn.Module, _args: Any, output: Any) -> None:
-                nonlocal total
-                total += sum(t.numel() * t.element_size() for t in tree_flatten(output)[0] if isinstance(t, Tensor))
+    def _fact(self, name: str, x: Any, find: Callable[[], int]) -> int:
+        """Found out once for each shape of an input."""
+        key = (name, *((tuple(t.shape[1:]), t.dtype) for t in tree_flatten(x)[0]))
+        if key not in self._facts:
+            with torch.no_grad(), Noise(device=self.like.device).scope():
+                self._facts[key] = find()
+        return self._facts[key]
 
-            hooks = [module.register_forward_hook(count) for module in self.net.modules()]
-            try:
-                with torch.no_grad():
-                    self.call({}, tree_map(lambda t: t[:1], x))
-            finally:
-                for hook in hooks:
-                    hook.remove()
-            self._facts["bytes"] = max(total, 1)
-        return self._facts["bytes"]
+
+def try_vmap(network: Network, x: Any, training: bool) -> bool:
+    few = tree_map(lambda t: torch.cat([t[:2], t[:2]])[:2], x)  # two rows even of one: norm layers need them
+    two = {name: torch.stack([p, 1.01 * p]) for name, p in network.weights().items()}
+    statistics = {name: torch.stack([b, b]) for name, b in network.statistics().items()}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the network's own warnings are not ours
+        warnings.filterwarnings("error", message=".*batching rule")  # the slow path
+        try:
+            if training:
+                vmap(lambda p: network.call(p, few, training=True), randomness="different")({**two, **statistics})
+                return True
+            loop, same = (tree_flatten(network.stacked(two, few, vector))[0] for vector in (False, True))
+            return all(torch.allclose(a, b, 1e-3, 1e-4) for a, b in zip(loop, same, strict=True))
+        except (RuntimeError, ValueError, UserWarning):  # no batching rule, a branch on data, the slow path
+            return False
+
+
+def count_bytes(network: Network, x: Any) -> int:
+    total = 0
+
+    def count(_module: nn.Module, _args: Any, output: Any) -> None:
+        nonlocal total
+        total += sum(t.numel() * t.element_size() for t in tree_flatten(output)[0] if isinstance(t, Tensor))
+
+    hooks = [module.register_forward_hook(count) for module in network.net.modules()]
+    try:
+        network.call({}, tree_map(lambda t: t[:1], x))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return max(total, 1)
 
 
 def rows(x: Any) -> int:

@@ -18,6 +18,7 @@ from torch.func import vmap
 from torch.utils._pytree import tree_map
 
 from nescio.data.source import Source
+from nescio.errors import InputError
 from nescio.laws.law import unvalidated
 from nescio.model import Model
 from nescio.network import Params
@@ -167,8 +168,19 @@ def take(tree: Any) -> Any:
 
 
 def check(model: Model, source: Source) -> None:
-    """Refuse data that do not fit the network or the likelihood, before any work is done."""
-    x, y = source.rows(torch.arange(min(2, source.size)))
+    """Refuse data that do not fit the network or the likelihood, before any work is done. Reads every row once."""
+    x, _ = source.rows(torch.arange(min(2, source.size)))
     f = model.network.probe(x)
-    whole = source.rows(None)[1] if hasattr(source, "y") else y
-    model.likelihood.check(f, whole)
+    whole = hasattr(source, "y")  # in memory
+    for start in range(0, source.size, source.size if whole else CHUNK):
+        index = None if whole else torch.arange(start, min(start + CHUNK, source.size))
+        model.likelihood.check(f, source.rows(index)[1])
+    two = {name: torch.stack([value] * 2) for name, value in model.point(model.noise(0, "check")).items()}
+    shape = getattr(model.observed(two, x), "batch_shape", None)
+    if shape and tuple(shape[:2]) != (2, min(2, source.size)):
+        must = "a likelihood must keep the axes of draws and points"
+        raise InputError(
+            must,
+            f"batch shape {tuple(shape)} for 2 draws of {len(f)} points",
+            "use negative axes, and numbers as they come",
+        )

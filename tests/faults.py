@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import faults_core
+import faults_diagnose
 import faults_laws
 import faults_predictive
 import faults_samplers
+import faults_store
 from fault import Fault
 
-FAULTS: list[Fault] = [*faults_laws.FAULTS, *faults_core.FAULTS, *faults_predictive.FAULTS, *faults_samplers.FAULTS]
+FAULTS: list[Fault] = [
+    *faults_laws.FAULTS,
+    *faults_core.FAULTS,
+    *faults_predictive.FAULTS,
+    *faults_samplers.FAULTS,
+    *faults_diagnose.FAULTS,
+    *faults_store.FAULTS,
+]
 
 __all__ = ["FAULTS", "Fault"]

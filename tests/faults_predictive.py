@@ -282,7 +282,7 @@ def check_chunks() -> None:
 
 def check_restarts() -> None:
     net = Network(mlp(2, 20, 1))
-    first, again, other = (net.restarted(Noise(0, (i,)))["0.weight"] for i in (0, 0, 1))
+    first, again, other = (net.restarted(Noise(0, (i,)))[0]["0.weight"] for i in (0, 0, 1))
     assert torch.equal(first, again), "not keyed"
     assert not torch.equal(first, other), "all members alike"
 

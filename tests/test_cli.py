@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -63,3 +64,13 @@ def test_an_unknown_command_is_exit_code_2() -> None:
 def test_datasets_lists_what_is_known(tmp_path: Path) -> None:
     done = run("datasets", env={"NESCIO_DATA": str(tmp_path), "COLUMNS": "300"})
     assert done.returncode == 0 and "mnist" in done.stdout and "no" in done.stdout
+
+
+def test_an_interrupt_is_one_line_and_exit_code_130(tmp_path: Path) -> None:
+    child = subprocess.Popen(
+        [*NESCIO, "demo", "--out", str(tmp_path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    time.sleep(6)  # imports take a while; training takes longer
+    child.send_signal(signal.SIGINT)
+    _, said = child.communicate(timeout=60)
+    assert child.returncode == 130 and said.strip() == "nescio: interrupted"

@@ -9,7 +9,18 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import torch
+from chance import assert_law
 from check_method import check_method
+from scipy import stats
+
+from nescio import Model, fit
+from nescio.infer import MAP
+from nescio.laws import HalfCauchy, Learned
+from nescio.laws.prior import Prior
+from nescio.laws.site import Site
+from nescio.nets import mlp
+from nescio.noise import Noise
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -52,6 +63,31 @@ def test_the_method_of_the_docs_passes_the_contract(monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "ascent", module)
     exec(PRELUDE + snippet, module.__dict__)
     check_method(module.Ascent(epochs=2))
+
+
+OWN = """
+from __future__ import annotations
+from dataclasses import dataclass
+from typing import ClassVar
+import torch
+from torch import distributions as td
+from torch.distributions.transforms import AffineTransform, SigmoidTransform
+from nescio.laws import Elementwise, Number, positive, real
+from nescio.likelihoods import Likelihood
+"""
+
+
+def test_the_law_and_likelihood_of_the_docs_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    (snippet,) = blocks(ROOT / "docs" / "priors.md")
+    module = ModuleType("own")
+    monkeypatch.setitem(sys.modules, "own", module)
+    exec(OWN + snippet, module.__dict__)
+    x = torch.randn(40, 2, generator=torch.Generator().manual_seed(0))
+    model = Model(mlp(2, 4, 1), module.Logistic(0.0, HalfCauchy(1.0).per("layer")), module.Robust(Learned(1.0)))
+    posterior = fit(model, (x, x[:, :1]), 2 * MAP(epochs=5))
+    assert posterior.predict(x).mean.shape == (40, 1)
+    drawn = Prior(module.Logistic(1.0, 2.0), [Site("w", (400_000,))], {}).draw(Noise(0, (), dtype=torch.float64))
+    assert_law(drawn, stats.logistic(1.0, 2.0).cdf)
 
 
 def test_the_readmes_table_is_the_kept_one() -> None:

@@ -126,7 +126,7 @@ def check_structured_density() -> None:
         (MatrixNormal(lambda s: covariance(s.shape[0]), lambda s: covariance(s.shape[1], 1), 0.3, 0.6), weights,
          torch.block_diag(*kronecker), 0.6),
         (MatrixNormal(loc=0.3), weights, torch.eye(8).double(), 1.0),
-        (Correlated(loc=0.3), found, torch.eye(11).double(), 1.0),
+        (Correlated(lambda s: torch.eye(s.size), loc=0.3), found, torch.eye(11).double(), 1.0),
     ]  # fmt: skip
     for law, where, dense, scale in cases:
         prior, size = Prior(law, where, {}), len(dense)

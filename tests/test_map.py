@@ -201,7 +201,7 @@ def test_members_differ_and_are_the_same_as_one_by_one(monkeypatch: pytest.Monke
     together = theta(fit(model, (x, y), method))
     assert model.network.vectorises(x)
     assert torch.cdist(together, together).fill_diagonal_(1.0).min() > 0.1
-    monkeypatch.setattr(Network, "vectorises", lambda self, x: False)
+    monkeypatch.setattr(Network, "vectorises", lambda self, x, training=False: False)
     one_by_one = theta(fit(model, (x, y), method))
     # 100 steps in single precision, summed in another order
     torch.testing.assert_close(together, one_by_one, rtol=1e-5, atol=1e-5)

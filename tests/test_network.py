@@ -192,7 +192,7 @@ def test_rows() -> None:
 
 def test_restarts_are_keyed_and_independent() -> None:
     net = Network(resnet_like())
-    first, again, other = (net.restarted(Noise(0, ("start", i))) for i in (0, 0, 1))
+    first, again, other = (net.restarted(Noise(0, ("start", i)))[0] for i in (0, 0, 1))
     assert list(first) == list(net.weights())
     assert all(torch.equal(first[name], again[name]) for name in first)
     drawn = [name for name in first if first[name].dim() > 1]  # norm layers restart at ones and zeros
@@ -217,18 +217,47 @@ def test_restarts_leave_the_network_and_the_generator_alone() -> None:
     assert all(torch.equal(before[name], t) for name, t in net.state_dict().items())
 
 
+def test_restarts_begin_with_fresh_statistics() -> None:
+    module = resnet_like()
+    module[1].running_mean.fill_(1000.0)
+    statistics = Network(module).restarted(Noise(0))[1]
+    assert not bool(statistics["1.running_mean"].any())
+
+
+def test_parents_are_initialised_after_their_children() -> None:
+    """Attention zeroes the bias of its output, which would be undone if that child were reset later."""
+    weights = Network(nn.MultiheadAttention(4, 2)).restarted(Noise(0))[0]
+    assert not bool(weights["out_proj.bias"].any()) and bool(weights["out_proj.weight"].any())
+
+
+def test_a_network_that_draws_in_its_forward_pass_predicts_the_same_twice() -> None:
+    class Noisy(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x) + torch.randn(1)
+
+    net, x = Network(Noisy(2, 1)), torch.ones(3, 2)
+    params = {name: p[None] for name, p in net.weights().items()}
+    state = torch.get_rng_state()
+    assert torch.equal(net.outputs(params, x), net.outputs(params, x)) and torch.equal(state, torch.get_rng_state())
+
+
+def test_facts_are_found_anew_for_larger_inputs() -> None:
+    net = Network(nn.Sequential(nn.Conv1d(1, 4, 3), nn.Flatten()))
+    assert net.bytes_per_point(torch.ones(1, 1, 8000)) > 500 * net.bytes_per_point(torch.ones(1, 1, 8))
+
+
 def test_restarts_leave_out_what_is_frozen() -> None:
     module = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
     module[0].weight.requires_grad_(False)
     net = Network(module)
-    assert list(net.restarted(Noise(0))) == ["0.bias", "1.weight", "1.bias"] == list(net.weights())
+    assert list(net.restarted(Noise(0))[0]) == ["0.bias", "1.weight", "1.bias"] == list(net.weights())
     assert net.like is next(p for p in net.net.parameters() if p.requires_grad)
 
 
 def test_a_real_net_restarts_and_vectorises() -> None:
     net, x = Network(resnet20(classes=4)), torch.randn(2, 3, 8, 8)
     assert net.vectorises(x)
-    one, two = (net.restarted(Noise(i)) for i in range(2))
+    one, two = (net.restarted(Noise(i))[0] for i in range(2))
     stacked = {name: torch.stack([one[name], two[name]]) for name in one}
     torch.testing.assert_close(net.outputs(stacked, x), net.stacked(stacked, x, False), rtol=1e-3, atol=1e-3)
 

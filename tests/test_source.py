@@ -9,7 +9,15 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset, WeightedRandomSampler
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    Subset,
+    SubsetRandomSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+)
 
 from nescio import InputError
 from nescio.data.source import Items, Source, Tensors, source
@@ -107,13 +115,15 @@ def test_a_loader_says_its_batch_size_and_not_the_order(dataset: Dataset[Any], s
     assert source((X, Y)).batch_size is None
 
 
-def test_a_loaders_sampler_is_not_used() -> None:
-    only_the_first = WeightedRandomSampler([1.0] + [0.0] * 9, 10)
+def test_a_sampler_that_leaves_rows_out_is_refused() -> None:
+    """The usual split into training and validation rows; ignored, it would train on both."""
     for dataset in (TensorDataset(X, Y), Rows()):
-        assert_whole(source(DataLoader(dataset, batch_size=2, sampler=only_the_first)))
-    given = source(DataLoader(Rows(), batch_sampler=[[0, 1], [2]]))  # type: ignore[arg-type]
-    assert_whole(given)
-    assert given.batch_size is None
+        for sampler in (WeightedRandomSampler([1.0] + [0.0] * 9, 10), SubsetRandomSampler(range(5))):
+            with pytest.raises(InputError, match="Subset"):
+                source(DataLoader(dataset, batch_size=2, sampler=sampler))
+        assert_whole(source(DataLoader(dataset, batch_size=2, shuffle=True)))
+    with pytest.raises(InputError, match="Subset"):
+        source(DataLoader(Rows(), batch_sampler=[[0, 1], [2]]))  # type: ignore[arg-type]
 
 
 def test_a_loaders_own_collate_is_used() -> None:

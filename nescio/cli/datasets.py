@@ -16,6 +16,6 @@ def run() -> None:
             find(entry.name)
             here = "yes"
         except FileError as error:
-            here = "damaged" if "checksum" in str(error) else "no"
+            here = "damaged" if "sha256" in error.must else "no"
         table.add_row(entry.name, here, f"{entry.size / 1e6:.1f}", entry.licence, entry.obtain)
     Console().print(table)

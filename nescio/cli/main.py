@@ -6,6 +6,8 @@ Exit codes: 0 fine, 1 our bug, 2 the input's fault (one line, no traceback), 130
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -28,7 +30,8 @@ def demo(
     """A deep ensemble on bundled real data: a table, and two pictures of what it knows and what it does not."""
     from nescio.cli.demo import run
 
-    run(out, seed, quick)
+    with interruptible():
+        run(out, seed, quick)
 
 
 @app.command()
@@ -36,7 +39,8 @@ def datasets() -> None:
     """The data sets that nescio knows by name, and whether they are here."""
     from nescio.cli.datasets import run
 
-    run()
+    with interruptible():
+        run()
 
 
 def main() -> None:
@@ -47,9 +51,16 @@ def main() -> None:
     except NescioError as error:
         print(f"nescio: {error}", file=sys.stderr)
         sys.exit(2)
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Inside a command, where typer has not yet swallowed the interrupt."""
+    try:
+        yield
     except KeyboardInterrupt:
         print("nescio: interrupted", file=sys.stderr)
-        sys.exit(130)
+        raise typer.Exit(130) from None
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Where batches come from: tensors in memory, or a map-style dataset. The shuffling is the driver's, by index.
 
-`fit` takes (x, y) tensors, a Dataset, a DataLoader (its dataset, batch size and collate function are used, its sampler is not) or
-any other iterable of (x, y) batches, which is read once into memory. x may be a tensor, a tuple or a dictionary of tensors.
+`fit` takes (x, y) tensors, a Table, a Dataset, a DataLoader (its dataset, batch size and collate function are used; a sampler
+that leaves rows out is refused) or any other iterable of (x, y) batches, which is read once into memory: a run that is resumed
+needs it again. x may be a tensor, a tuple or a dictionary of tensors.
 """
 
 from __future__ import annotations
@@ -14,8 +15,19 @@ from typing import Any, final
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_map
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate, default_convert
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    TensorDataset,
+    default_collate,
+    default_convert,
+)
 
+from nescio.data.tables import Table
 from nescio.errors import InputError
 
 
@@ -82,8 +94,8 @@ class Items(Source):
         wanted = self.index if index is None else self.index[index.cpu()]
         flat = self.collate([self.items[i] for i in wanted.reshape(-1).tolist()])
         x, y = pair(flat)
-        check_finite(x, "x")
-        check_finite(y, "y")
+        check_finite(x, "x", wanted.reshape(-1))
+        check_finite(y, "y", wanted.reshape(-1))
         shape = wanted.shape
         return tree_map(lambda t: t.to(self.device).reshape(*shape, *t.shape[1:]), (x, y))
 
@@ -101,12 +113,20 @@ def source(data: Any) -> Source:
     if isinstance(data, DataLoader):
         if isinstance(data.dataset, IterableDataset):
             return replace(gathered(data), batch_size=data.batch_size)
+        every_row = isinstance(data.sampler, (SequentialSampler, RandomSampler))
+        if not every_row or type(data.batch_sampler) not in (BatchSampler, type(None)):
+            got = f"{type(data.sampler).__name__} in {type(data.batch_sampler).__name__}, which would be ignored"
+            raise InputError(
+                "a loader's sampler must take every row once", got, "hand over Subset(dataset, rows) instead"
+            )
         usual = data.collate_fn in (default_collate, default_convert)  # the latter where the loader does not batch
         if usual and isinstance(data.dataset, TensorDataset):
             return replace(source(data.dataset), batch_size=data.batch_size)
         return items(data.dataset, default_collate if usual else data.collate_fn, data.batch_size)
     if isinstance(data, TensorDataset):
         return tensors(*pair(data.tensors))
+    if isinstance(data, Table):
+        return tensors(data.x, data.y)
     if isinstance(data, Dataset) and not isinstance(data, IterableDataset):
         return items(data, default_collate, None)
     if isinstance(data, (tuple, list)) and len(data) == 2 and not all(isinstance(part, (tuple, list)) for part in data):
@@ -181,10 +201,13 @@ def expect_tensors(x: Any, y: Any) -> None:
             raise InputError(f"{what} must be tensors", ", ".join(kinds) or "nothing", f"use torch.as_tensor({what})")
 
 
-def check_finite(tree: Any, what: str) -> None:
+def check_finite(tree: Any, what: str, numbers: Tensor | None = None) -> None:
+    """`numbers`: which rows of the data these are."""
     for leaf in leaves(tree):
         if leaf.is_floating_point() and not bool(leaf.isfinite().all()):
             bad = (~leaf.isfinite()).nonzero()
+            if numbers is not None:
+                bad[:, 0] = numbers[bad[:, 0]]
             where = ", ".join(str(tuple(cell)) for cell in bad[:5].tolist())
             got = f"{len(bad)} NaN or infinite cells, first at {where}"
             raise InputError(f"{what} must be finite", got, "drop or impute these rows first")

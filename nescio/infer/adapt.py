@@ -17,7 +17,6 @@ from torch import Tensor
 
 from nescio.noise import Noise
 
-
 FARTHEST = 30.0  # of log ε from 0; beyond, something else is wrong
 
 

@@ -21,7 +21,6 @@ from nescio.errors import InputError
 from nescio.infer.method import Method, Progress, Run, Start
 from nescio.laws.prior import Prior
 from nescio.model import Model
-from nescio.network import Params
 from nescio.noise import Noise
 from nescio.posterior.draws import Draws
 from nescio.posterior.mixture import Mixture
@@ -158,7 +157,7 @@ def chains_per_block(target: Target, batch: int) -> int:
     """How many chains share one call: one where the network does not vectorise, else what memory allows."""
     x, _ = target.source.rows(torch.arange(min(2, target.size)))
     network = target.model.network
-    if not network.vectorises(x):
+    if not network.vectorises(x, training=True):
         return 1
     per_chain = 3 * batch * network.bytes_per_point(x) + 8 * target.model.dim * 4
     return max(1, BUDGET // per_chain)
@@ -168,8 +167,7 @@ def join(parts: Sequence[Posterior]) -> Posterior:
     """Blocks of chains as one posterior: draws into draws, parametric ones into a mixture."""
     if len(parts) == 1:
         return parts[0]
-    info: dict[str, Any] = dict(parts[0].info)
-    info["blocks"] = [part.info for part in parts[1:]]
+    info: dict[str, Any] = {"blocks": [part.info for part in parts]}
     draws = [part for part in parts if isinstance(part, Draws)]
     if len(draws) == len(parts):
         return Draws.join(draws, info)
@@ -186,10 +184,12 @@ def summary(infos: Sequence[Any]) -> dict[str, float]:
 def from_network(model: Model, start: Start, noise: Noise) -> Ends:
     """Optimisers start at the network's own weights; replicas re-run the module's own initialisation."""
     network = model.network
-    thetas = []
+    thetas, buffers = [], []
     for chain in range(start.chains):
         own = noise.at("start", chain)
-        weights: Params = network.restarted(own) if start.restart else network.weights()
+        weights, statistics = (
+            network.restarted(own) if start.restart else (network.weights(), network.statistics())
+        )
         thetas.append(model.prior.at(weights, own))
-    statistics = {name: torch.stack([b] * start.chains) for name, b in network.statistics().items()}
-    return Ends(torch.stack(thetas), statistics)
+        buffers.append(statistics)
+    return Ends(torch.stack(thetas), {name: torch.stack([b[name] for b in buffers]) for name in buffers[0]})

@@ -14,7 +14,7 @@ from nescio.laws.law import POSITIVE, Constraint, Elementwise, Number, positive,
 
 
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Normal(Elementwise):
     """exp(-(w - loc)² / 2 scale²): the L2 penalty, and in the wide limit a Gaussian process."""
 
@@ -27,7 +27,7 @@ class Normal(Elementwise):
 
 
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Laplace(Elementwise):
     """exp(-|w - loc| / scale): the lasso. Its *mode* is sparse; its draws and its mean are not."""
 
@@ -40,7 +40,7 @@ class Laplace(Elementwise):
 
 
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class StudentT(Elementwise):
     """Heavy tails with bounded influence; df = 2a, scale = sqrt(b / a) is Normal(0, tau) with tau² ~ IG(a, b)."""
 
@@ -54,7 +54,7 @@ class StudentT(Elementwise):
 
 
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Cauchy(Elementwise):
     """StudentT with one degree of freedom: no mean, no variance, and no Gaussian-process limit."""
 
@@ -67,7 +67,7 @@ class Cauchy(Elementwise):
 
 
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class HalfCauchy(Elementwise):
     """The horseshoe's scale: mass near zero and a tail that lets large weights go."""
 
@@ -80,7 +80,7 @@ class HalfCauchy(Elementwise):
 
 
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class HalfNormal(Elementwise):
     """|Normal(0, scale)|."""
 
@@ -93,7 +93,7 @@ class HalfNormal(Elementwise):
 
 
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class HalfStudentT(Elementwise):
     """|StudentT(df, 0, scale)|."""
 
@@ -107,7 +107,7 @@ class HalfStudentT(Elementwise):
 
 
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Gamma(Elementwise):
     """x^(concentration - 1) exp(-rate x)."""
 
@@ -120,7 +120,7 @@ class Gamma(Elementwise):
 
 
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class InverseGamma(Elementwise):
     """1 / Gamma(concentration, scale): conjugate to a variance; `InverseGamma(a, b).sqrt()` is the standard deviation."""
 
@@ -134,7 +134,7 @@ class InverseGamma(Elementwise):
 
 
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Exponential(Elementwise):
     """rate exp(-rate x); Normal(0, Exponential(rate).sqrt()) is Laplace(0, 1 / sqrt(2 rate))."""
 
@@ -146,7 +146,7 @@ class Exponential(Elementwise):
 
 
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Flat(Elementwise):
     """Density 1 on the line. Improper: the data have to make the posterior exist."""
 
@@ -157,7 +157,7 @@ class Flat(Elementwise):
 
 
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class HalfFlat(Elementwise):
     """Density 1 on the half-line (in x itself, not in log x). Improper."""
 

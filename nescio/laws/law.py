@@ -16,6 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
+from threading import Lock
 from typing import Any, ClassVar, Self
 
 import torch
@@ -67,7 +68,7 @@ def numbers(owner: Any) -> dict[str, tuple[Number, Constraint]]:
     return {f.name: (getattr(owner, f.name), f.metadata["constraint"]) for f in declared}
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Law(ABC):
     """Base of every law.
 
@@ -84,7 +85,16 @@ class Law(ABC):
     location_scale: ClassVar[bool] = False  # x = loc + scale * z with z ~ the same law at loc 0, scale 1
 
     def per(self, what: Sharing) -> Self:
-        return replace(self, sharing=what)
+        """Who has one draw in common; a gate goes along."""
+        return replace(self, sharing=what, gate=None if self.gate is None else self.gate.per(what))
+
+    def __repr__(self) -> str:
+        """Only what differs from the defaults."""
+        shown = [getattr(self, f.name) for f in fields(self) if not f.kw_only]
+        text = f"{type(self).__name__}({', '.join(map(repr, shown))})"
+        text += ".sqrt()" if self.root else ""
+        text += f".per({self.sharing!r})" if self.sharing != type(self).__dataclass_fields__["sharing"].default else ""
+        return text if self.gate is None else f"{text} gated by {self.gate!r}"
 
     def sqrt(self) -> Self:
         """For laws of variances: `Normal(0, InverseGamma(2., 1.).sqrt())`."""
@@ -113,7 +123,7 @@ class BoundLaw(ABC):
         return self
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Elementwise(Law):
     """A law under which, given its numbers, the weights are independent. Subclasses say which distribution."""
 
@@ -145,15 +155,25 @@ class Independent(BoundLaw):
         return drawn.sample() if drawn.batch_shape else drawn.sample((size,))
 
 
+_LOCK, _inside, _before = Lock(), 0, True
+
+
 @contextmanager
 def unvalidated() -> Iterator[None]:
     """Inside, torch distributions skip the checks of their arguments: under vmap those would branch on data."""
-    before = Distribution._validate_args
-    Distribution.set_default_validate_args(False)
+    global _inside, _before  # torch's flag is one for the process, so count who is inside: threads may overlap
+    with _LOCK:
+        if not _inside:
+            _before = Distribution._validate_args
+            Distribution.set_default_validate_args(False)
+        _inside += 1
     try:
         yield
     finally:
-        Distribution.set_default_validate_args(before)
+        with _LOCK:
+            _inside -= 1
+            if not _inside:
+                Distribution.set_default_validate_args(_before)
 
 
 Number = float | Tensor | Learned | Law | Callable[[Site], float | Tensor]

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from nescio.errors import InputError
 from nescio.laws.binding import Binding, match
-from nescio.laws.law import Constraint, Law, Number, shape_of
+from nescio.laws.law import Constraint, Law, Learned, Number, shape_of
 from nescio.laws.site import Group, Site
 from nescio.laws.variable import Reading, Variable
 from nescio.noise import Noise
@@ -48,6 +48,9 @@ class Prior(nn.Module):
         for pattern, (law, group) in match(laws, sites).items():
             bound.add(law, law.support, group, f"prior.{pattern}")
         for name, (number, constraint) in free_numbers.items():
+            if isinstance(number, (Law, Learned)) and number.sharing not in ("weight", None):
+                remedy = "give a tensor: Learned(torch.ones(3)) or HalfCauchy(torch.ones(3)) has three"
+                raise InputError(f"likelihood.{name} has no layer to share over", f'.per("{number.sharing}")', remedy)
             site = Site(f"likelihood.{name}", tuple(shape_of(number)))
             bound.add(number, constraint, Group((site,)), site.name)
         self.groups = bound.groups
@@ -108,7 +111,7 @@ class Prior(nn.Module):
                     weights = torch.cat([params[name].reshape(-1) for name in names]).to(variable.like)
                     value = weights.new_empty(variable.size)
                     value[variable.reach.to(value.device)] = weights  # a shared draw takes the last of its weights
-                    values.append(value)
+                    values.append(variable.nearest(value))
                 else:
                     values.append(variable.typical(values))
         return torch.cat(values)

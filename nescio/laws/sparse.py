@@ -17,7 +17,7 @@ from nescio.laws.law import POSITIVE, Constraint, Elementwise, Law, Number, posi
 
 
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ScaleMixture(Elementwise):
     """inclusion * N(0, slab²) + (1 - inclusion) * N(0, spike²), the indicator summed out (Blundell et al., 2015)."""
 
@@ -46,7 +46,7 @@ def Horseshoe(scale: Number = 1.0) -> Law:
 
 
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class LogUniform(Elementwise):
     """p(w) ∝ 1 / |w|, the normal-Jeffreys law of variational dropout. Improper, and its mode is w = 0."""
 
@@ -57,7 +57,7 @@ class LogUniform(Elementwise):
 
 
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class HalfLogUniform(Elementwise):
     """p(z) ∝ 1 / z on the half-line: flat in log z. Improper."""
 
@@ -69,7 +69,7 @@ class HalfLogUniform(Elementwise):
 
 
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Bernoulli(Elementwise):
     """Weights in {0, 1}, one with the given probability."""
 
@@ -82,7 +82,7 @@ class Bernoulli(Elementwise):
 
 
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Discrete(Elementwise):
     """Weights from a finite set: `Discrete((-1., 1.))` are binary, `Discrete((-1., 0., 1.), (.25, .5, .25))` ternary."""
 

@@ -22,7 +22,7 @@ from nescio.laws.site import Group, Site
 Covariance = Tensor | Callable[[Site], Tensor]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Structured(Law):
     """A Gaussian law with a covariance. Subclasses say how it is factorised at the sites."""
 
@@ -37,11 +37,11 @@ class Structured(Law):
 
 
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Correlated(Structured):
     """N(loc, scale² Σ) over the flattened weights of each tensor; `.per("net")`: over all the matched tensors together."""
 
-    covariance: Covariance = field(default_factory=lambda: identity)
+    covariance: Covariance
     loc: Number = real(0.0)
     scale: Number = positive(1.0)
     sharing: Sharing = field(default="layer", kw_only=True)
@@ -57,7 +57,7 @@ class Correlated(Structured):
 
 
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class MatrixNormal(Structured):
     """W = loc + scale * A Z Bᵀ with AAᵀ = rows (outputs) and BBᵀ = columns (inputs; for convolutions channels x kernel)."""
 
@@ -150,10 +150,6 @@ def cholesky(covariance: Tensor, size: int, where: str) -> Tensor:
             "add to its diagonal",
         )
     return factor
-
-
-def identity(site: Site) -> Tensor:
-    return torch.eye(site.size)
 
 
 def rows_identity(site: Site) -> Tensor:

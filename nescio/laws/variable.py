@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.distributions import Transform, biject_to, constraints, identity_transform
 from torch.distributions.transforms import ExpTransform, SigmoidTransform
 
-from nescio.laws.law import POSITIVE, Constraint, Law, Learned
+from nescio.laws.law import POSITIVE, Constraint, Elementwise, Law, Learned
 from nescio.laws.site import Group
 
 
@@ -135,14 +135,29 @@ class Variable(nn.Module):
             return self.initial
         return self.bound.sample(self.size, self.numbers(values)).to(self.like)
 
+    def nearest(self, value: Tensor) -> Tensor:
+        """The value itself, or for discrete weights the nearest of their values."""
+        atoms = getattr(self.law, "values", None)
+        if atoms is None:
+            return value
+        choices = torch.tensor(atoms).to(value)
+        return choices[(value[:, None] - choices).abs().argmin(1)]
+
     def typical(self, values: Sequence[Tensor]) -> Tensor:
         """Where an optimiser starts a random scale: the median of its law; 1 or 0 where there is none."""
         if self.bound is None:
             return self.sample(values)
         if self.discrete:
-            return torch.ones_like(self.like).expand(self.size).clone()  # a gate starts open
+            highest = max(getattr(self.law, "values", (1.0,)))  # a gate starts open
+            return torch.full_like(self.like, highest).expand(self.size).clone()
         if isinstance(self.law, Law) and not self.law.proper:
             return (torch.ones if self.constraint is POSITIVE else torch.zeros)(self.size).to(self.like)
+        if isinstance(self.law, Elementwise):
+            half = torch.full((self.size,), 0.5).to(self.like)
+            try:
+                return self.law.distribution(**self.numbers(values)).icdf(half).expand(self.size).clone()
+            except NotImplementedError:
+                pass
         return torch.stack([self.sample(values) for _ in range(101)]).median(0).values
 
 

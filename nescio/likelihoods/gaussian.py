@@ -42,6 +42,7 @@ class Gaussian(Likelihood):
         expect_float(y, f.dtype)
         for name, number in {"noise": shape_of(self.noise), "loc": shape(self.loc), "scale": shape(self.scale)}.items():
             expect_broadcast(name, tuple(number), tuple(f.shape[1:]))
+        expect_positive(self.scale)
 
 
 @final
@@ -73,10 +74,18 @@ class Heteroscedastic(Likelihood):
         expect_float(y, f.dtype)
         for name, number in {"loc": shape(self.loc), "scale": shape(self.scale)}.items():
             expect_broadcast(name, number, outputs[1:])
+        expect_positive(self.scale)
 
 
 def shape(number: float | Tensor) -> tuple[int, ...]:
     return tuple(number.shape) if isinstance(number, Tensor) else ()
+
+
+def expect_positive(scale: float | Tensor) -> None:
+    if not bool((torch.as_tensor(scale) > 0).all()):
+        raise InputError(
+            "the scale of y must be positive", str(scale), "use the standard deviation of y in the training rows"
+        )
 
 
 def expect_broadcast(name: str, own: tuple[int, ...], outputs: tuple[int, ...]) -> None:

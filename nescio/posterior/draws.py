@@ -25,6 +25,10 @@ class Draws(Posterior):
     ) -> None:
         self.model, self.theta, self.log_joint, self.statistics, self.info = model, theta, log_joint, statistics, info
 
+    def __repr__(self) -> str:
+        chains, draws, dim = self.theta.shape
+        return f"Draws({chains} chains x {draws} draws of {dim} numbers, by {self.info.get('method', 'hand')})"
+
     def count(self) -> int:
         return self.theta.shape[0] * self.theta.shape[1]
 
@@ -50,13 +54,17 @@ class Draws(Posterior):
         return {"kind": "Draws", "info": self.info}
 
     def tensors(self) -> dict[str, Tensor]:
-        buffers = {f"statistics.{name}": value for name, value in self.statistics.items()}
+        own = self.model.network.statistics()  # a mask or a table that training left alone belongs to the network
+        changed = {n: x for n, x in self.statistics.items() if n not in own or not all(torch.equal(row, own[n]) for row in x)}
+        buffers = {f"statistics.{name}": value for name, value in changed.items()}
         return {"theta": self.theta, "log_joint": self.log_joint, **buffers}
 
     @staticmethod
     def restore(model: Model, tensors: dict[str, Tensor], info: dict[str, Any]) -> Draws:
         prefix = "statistics."
-        statistics = {name.removeprefix(prefix): x for name, x in tensors.items() if name.startswith(prefix)}
+        chains = len(tensors["theta"])
+        statistics = {name: torch.stack([b] * chains) for name, b in model.network.statistics().items()}
+        statistics |= {name.removeprefix(prefix): x for name, x in tensors.items() if name.startswith(prefix)}
         return Draws(model, tensors["theta"], tensors["log_joint"], statistics, info)
 
     @staticmethod

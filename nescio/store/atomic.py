@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import shutil
 import stat
 from collections.abc import Callable, Iterable
@@ -29,6 +30,7 @@ _REMEDIES = {
     errno.EDQUOT: "free some space or choose another disk",
     errno.EFBIG: "raise the limit on the size of a file or choose another disk",
     errno.ENAMETOOLONG: "choose a shorter name",
+    errno.ENOLCK: "choose a folder on a disk that knows locks, such as a local one",
 }
 
 
@@ -70,10 +72,7 @@ def replace_file(
     except FileError:
         raise
     except OSError as error:
-        remedy = _REMEDIES.get(error.errno or 0, "check the disk, then write again")
-        raise FileError(
-            "the file must be written in full", f"{error.strerror or error} for {target!r}", remedy
-        ) from error
+        raise disk_error("the file must be written in full", error, target) from error
     try:
         _fsync_folder(folder)
     except OSError as error:
@@ -82,6 +81,21 @@ def replace_file(
             f"{error.strerror or error} for {folder!r}",
             "the new file is in place but may not outlive a power cut: check the disk, then write again",
         ) from error
+
+
+def sweep(folder: str, pattern: str) -> None:
+    """Remove what killed writers left of files whose names match; the caller holds the folder's lock."""
+    for name in os.listdir(folder):
+        if re.fullmatch(pattern + r"\.tmp\.\d+\.[0-9a-f]{16}", name):
+            os.unlink(os.path.join(folder, name))
+
+
+def disk_error(must: str, error: OSError, path: str) -> FileError:
+    """What the system said about the file at `path`, with what would help."""
+    if isinstance(error, FileError):
+        return error
+    remedy = _REMEDIES.get(error.errno or 0, "check the disk, then write again")
+    return FileError(must, f"{error.strerror or error} for {path!r}", remedy)
 
 
 def _check_target(target: str) -> int:
