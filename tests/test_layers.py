@@ -29,7 +29,7 @@ RULES: dict[str, set[str]] = {
     "likelihoods": LAWS | {"laws"},
     "model": {"laws", "likelihoods", "predictive", "network", "densities", "errors", "noise"},
     "target": {"model", "laws", "network", "data", "errors", "noise"},
-    "posterior": {"model", "predictive", "network", "store", "diagnose", "errors", "noise"},
+    "posterior": {"model", "predictive", "network", "store", "diagnose", "densities", "errors", "noise"},
     "infer": {"target", "model", "posterior", "laws", "likelihoods", *BOTTOM},
     "evaluation": {"posterior", "model", *BOTTOM},
     "report": {"infer", "target", "model", "posterior", "laws", "likelihoods", "evaluation", *BOTTOM},

@@ -41,6 +41,11 @@ class Draws(Posterior):
         named = self.model.named(self.theta[chain, draw])
         return {**named, **{name: value[chain] for name, value in self.statistics.items()}}
 
+    def chains(self, which: slice) -> Draws:
+        """Some of the chains, as a posterior of their own."""
+        statistics = {name: value[which] for name, value in self.statistics.items()}
+        return Draws(self.model, self.theta[which], self.log_joint[which], statistics, dict(self.info))
+
     def point(self) -> Params:
         """The draw with the highest log density: means of weights mean nothing under symmetries."""
         chain, draw = divmod(int(self.log_joint.argmax()), self.theta.shape[1])
@@ -55,7 +60,9 @@ class Draws(Posterior):
 
     def tensors(self) -> dict[str, Tensor]:
         own = self.model.network.statistics()  # a mask or a table that training left alone belongs to the network
-        changed = {n: x for n, x in self.statistics.items() if n not in own or not all(torch.equal(row, own[n]) for row in x)}
+        changed = {
+            n: x for n, x in self.statistics.items() if n not in own or not all(torch.equal(row, own[n]) for row in x)
+        }
         buffers = {f"statistics.{name}": value for name, value in changed.items()}
         return {"theta": self.theta, "log_joint": self.log_joint, **buffers}
 
