@@ -10,7 +10,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributions import Categorical
 
+from nescio.densities import Joint
 from nescio.diagnose import Diagnosis, diagnose
 from nescio.posterior.draws import Draws
 
