@@ -5,6 +5,7 @@ from __future__ import annotations
 import faults_core
 import faults_diagnose
 import faults_laws
+import faults_nuts
 import faults_predictive
 import faults_samplers
 import faults_store
@@ -15,6 +16,7 @@ FAULTS: list[Fault] = [
     *faults_core.FAULTS,
     *faults_predictive.FAULTS,
     *faults_samplers.FAULTS,
+    *faults_nuts.FAULTS,
     *faults_diagnose.FAULTS,
     *faults_store.FAULTS,
 ]

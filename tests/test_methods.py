@@ -18,7 +18,7 @@ from check_method import (
     check_reproducible,
 )
 
-from nescio.infer import HMC, MALA, MAP, SGHMC, SGLD, ULA, Cycles, Metropolis, RMSprop
+from nescio.infer import HMC, MALA, MAP, NUTS, SGHMC, SGLD, ULA, Cycles, Metropolis, RMSprop
 from nescio.infer.method import Method, Run, Start
 from nescio.posterior import Draws, Posterior
 from nescio.target import Target
@@ -29,6 +29,7 @@ METHODS: Sequence[Method] = [
     MAP(epochs=2, optimizer=torch.optim.SGD, lr=1e-3, batch_size=60),
     HMC(draws=3, warmup=4, leapfrog=3),
     HMC(draws=3, warmup=4, leapfrog=3, dense=True, thin=2),
+    NUTS(draws=3, warmup=5, max_depth=3),
     MALA(draws=3, warmup=4),
     ULA(draws=3, warmup=2, step_size=1e-5),
     Metropolis(draws=3, warmup=4),

@@ -6,6 +6,7 @@ from nescio.infer.langevin import MALA, ULA
 from nescio.infer.map import MAP
 from nescio.infer.method import Method, Progress, fit
 from nescio.infer.metropolis import Metropolis
+from nescio.infer.nuts import NUTS
 from nescio.infer.schedule import Constant, Cosine, Cycles, RMSprop, Steps
 from nescio.infer.sghmc import SGHMC
 from nescio.infer.sgld import SGLD
@@ -14,6 +15,7 @@ __all__ = [
     "HMC",
     "MALA",
     "MAP",
+    "NUTS",
     "SGHMC",
     "SGLD",
     "ULA",
