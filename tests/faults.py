@@ -5,8 +5,10 @@ from __future__ import annotations
 import faults_core
 import faults_diagnose
 import faults_laws
+import faults_mclmc
 import faults_nuts
 import faults_predictive
+import faults_resume
 import faults_samplers
 import faults_store
 from fault import Fault
@@ -17,8 +19,10 @@ FAULTS: list[Fault] = [
     *faults_predictive.FAULTS,
     *faults_samplers.FAULTS,
     *faults_nuts.FAULTS,
+    *faults_mclmc.FAULTS,
     *faults_diagnose.FAULTS,
     *faults_store.FAULTS,
+    *faults_resume.FAULTS,
 ]
 
 __all__ = ["FAULTS", "Fault"]

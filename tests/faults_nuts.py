@@ -220,6 +220,12 @@ class Given(Metric):
     def velocity(self, p: Tensor) -> Tensor:
         return p
 
+    def spread(self, z: Tensor) -> Tensor:
+        return z
+
+    def gather(self, x: Tensor) -> Tensor:
+        return x
+
 
 def circle(size: float, max_depth: int = 10, chains: int = 6) -> Info:
     """A standard Gaussian in two dimensions on its circular orbit, u ⟂ p and as long: the period is 2π at every phase."""

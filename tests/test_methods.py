@@ -18,7 +18,7 @@ from check_method import (
     check_reproducible,
 )
 
-from nescio.infer import HMC, MALA, MAP, NUTS, SGHMC, SGLD, ULA, Cycles, Metropolis, RMSprop
+from nescio.infer import HMC, MALA, MAP, MCLMC, NUTS, SGHMC, SGLD, ULA, AdjustedMCLMC, Cycles, Metropolis, RMSprop
 from nescio.infer.method import Method, Run, Start
 from nescio.posterior import Draws, Posterior
 from nescio.target import Target
@@ -30,6 +30,8 @@ METHODS: Sequence[Method] = [
     HMC(draws=3, warmup=4, leapfrog=3),
     HMC(draws=3, warmup=4, leapfrog=3, dense=True, thin=2),
     NUTS(draws=3, warmup=5, max_depth=3),
+    MCLMC(draws=3, warmup=20),
+    AdjustedMCLMC(draws=3, warmup=20, most_steps=8),
     MALA(draws=3, warmup=4),
     ULA(draws=3, warmup=2, step_size=1e-5),
     Metropolis(draws=3, warmup=4),

@@ -279,6 +279,7 @@ def test_dual_averaging_finds_its_step() -> None:
         HMC(draws=1, warmup=150, leapfrog=10),
         HMC(draws=1, warmup=150, leapfrog=10, dense=True),
         MALA(draws=1, warmup=500),
+        MALA(draws=1, warmup=500, dense=True),
         Metropolis(draws=1, warmup=1000),
     ],
     ids=repr,

@@ -4,6 +4,7 @@ from nescio.infer.hmc import HMC
 from nescio.infer.iterative import Iterative
 from nescio.infer.langevin import MALA, ULA
 from nescio.infer.map import MAP
+from nescio.infer.mclmc import MCLMC, AdjustedMCLMC
 from nescio.infer.method import Method, Progress, fit
 from nescio.infer.metropolis import Metropolis
 from nescio.infer.nuts import NUTS
@@ -15,10 +16,12 @@ __all__ = [
     "HMC",
     "MALA",
     "MAP",
+    "MCLMC",
     "NUTS",
     "SGHMC",
     "SGLD",
     "ULA",
+    "AdjustedMCLMC",
     "Constant",
     "Cosine",
     "Cycles",

@@ -59,15 +59,38 @@ class Metric(ABC):
         """White noise (chains, dim) to momenta."""
 
     @abstractmethod
-    def velocity(self, p: Tensor) -> Tensor: ...
+    def velocity(self, p: Tensor) -> Tensor:
+        """Σ p."""
+
+    @abstractmethod
+    def spread(self, z: Tensor) -> Tensor:
+        """White noise to noise of covariance Σ: L z."""
+
+    @abstractmethod
+    def gather(self, x: Tensor) -> Tensor:
+        """Back: L⁻¹ x."""
+
+
+class Variances(NamedTuple):
+    """What a diagonal metric holds: metrics are part of a State, and a State is stored field by field."""
+
+    variance: Tensor  # (dim,)
+    root: Tensor  # (dim,)
+
+
+class Covariances(NamedTuple):
+    """What a dense metric holds."""
+
+    covariance: Tensor  # (dim, dim)
+    root: Tensor  # (dim, dim), lower triangular
 
 
 @final
-class Diagonal(Metric):
+class Diagonal(Variances, Metric):
     """Σ = diag(variance)."""
 
-    def __init__(self, variance: Tensor) -> None:
-        self.variance, self.root = variance, variance.sqrt()
+    def __new__(cls, variance: Tensor) -> Diagonal:
+        return cls._make((variance, variance.sqrt()))
 
     def momentum(self, z: Tensor) -> Tensor:
         return z / self.root
@@ -75,20 +98,34 @@ class Diagonal(Metric):
     def velocity(self, p: Tensor) -> Tensor:
         return self.variance * p
 
+    def spread(self, z: Tensor) -> Tensor:
+        return self.root * z
+
+    def gather(self, x: Tensor) -> Tensor:
+        return x / self.root
+
 
 @final
-class Dense(Metric):
+class Dense(Covariances, Metric):
     """Σ = L Lᵀ."""
 
-    def __init__(self, covariance: Tensor) -> None:
-        self.covariance = covariance
-        self.root = torch.linalg.cholesky(covariance.double()).to(covariance)
+    def __new__(cls, covariance: Tensor, like: Tensor | None = None) -> Dense:
+        """Factorised in double precision, kept in that of `like`; contiguous, as it is after reading back, to the bit."""
+        like = covariance if like is None else like
+        root = torch.linalg.cholesky(covariance.double())
+        return cls._make((covariance.to(like).contiguous(), root.to(like).contiguous()))
 
     def momentum(self, z: Tensor) -> Tensor:
         return torch.linalg.solve_triangular(self.root.mT, z.mT, upper=True).mT  # L⁻ᵀ z
 
     def velocity(self, p: Tensor) -> Tensor:
         return p @ self.covariance
+
+    def spread(self, z: Tensor) -> Tensor:
+        return z @ self.root.mT
+
+    def gather(self, x: Tensor) -> Tensor:
+        return torch.linalg.solve_triangular(self.root, x.mT, upper=False).mT
 
 
 class Moments(NamedTuple):
@@ -123,7 +160,7 @@ class Moments(NamedTuple):
         spread = self.scatter / max(n - 1, 1) * keep
         if spread.dim() == 1:
             return Diagonal((spread + floor).to(like))
-        return Dense((spread + floor * torch.eye(len(spread), dtype=spread.dtype, device=spread.device)).to(like))
+        return Dense(spread + floor * torch.eye(len(spread), dtype=spread.dtype, device=spread.device), like)
 
 
 class Windows(NamedTuple):
@@ -143,8 +180,10 @@ class Windows(NamedTuple):
         return Windows(first, tuple(ends))
 
 
-def identity(u: Tensor) -> Metric:
-    return Diagonal(torch.ones(u.shape[1], dtype=u.dtype, device=u.device))
+def identity(u: Tensor, dense: bool = False) -> Metric:
+    """Where a metric starts; of the kind that it will be, so that the form of a State stays the same in a run."""
+    ones = torch.ones(u.shape[1], dtype=u.dtype, device=u.device)
+    return Dense(ones.diag()) if dense else Diagonal(ones)
 
 
 def white(noise: Noise, u: Tensor) -> Tensor:

@@ -63,8 +63,8 @@ class HMC(Sampler):
     def init(self, target: Target, ends: Ends, noise: Noise) -> State:
         u = target.u(ends.theta)
         log_density, gradient = target.value_and_grad(u, target.batch(None))
-        size = StepSize.start(self.step_size)
-        return State(u, log_density, gradient, ends.statistics, 0, size, Moments.start(u, self.dense), identity(u))
+        size, metric = StepSize.start(self.step_size), identity(u, self.dense)
+        return State(u, log_density, gradient, ends.statistics, 0, size, Moments.start(u, self.dense), metric)
 
     def step(self, target: Target, state: State, batch: Batch, noise: Noise) -> tuple[State, Info]:
         warm = state.step < self.warmup
@@ -108,7 +108,7 @@ def leapfrog(
 def energy_error(start: State, p0: Tensor, log_density: Tensor, p: Tensor) -> Tensor:
     """ΔH in double precision; the kinetic difference is (p - p0)ᵀ Σ (p + p0) / 2, elementwise before it is summed."""
     kinetic = 0.5 * ((p - p0).double() * start.metric.velocity(p + p0).double()).sum(1)
-    error = kinetic - (log_density - start.log_density)
+    error = kinetic - (log_density.double() - start.log_density.double())
     return torch.where(error.isfinite(), error, torch.inf)  # outside the support, or overflown: never accepted
 
 

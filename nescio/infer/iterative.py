@@ -19,6 +19,7 @@ from torch import Tensor
 from nescio.data.source import Source
 from nescio.errors import InputError
 from nescio.infer.method import Method, Progress, Run, Start
+from nescio.infer.resume import Held, Record, Stored
 from nescio.laws.prior import Prior
 from nescio.model import Model
 from nescio.noise import Noise
@@ -67,13 +68,21 @@ class Iterative(Method):
     def step(self, target: Target, state: Any, batch: Batch, noise: Noise) -> tuple[Any, Any]:
         """(next State, Info for the diagnostics or None)."""
 
+    def freeze(self, state: Any) -> Any:
+        """The State as a tree of tensors and numbers that can be stored; most are one."""
+        return state
+
+    def thaw(self, tree: Any, state: Any) -> Any:
+        """The State from such a tree; `state` is a first one, and may be used up."""
+        return tree
+
     @abstractmethod
     def keeps(self, step: int, total: int) -> bool:
         """Whether the State after this step belongs to the result."""
 
     @abstractmethod
     def keep(self, target: Target, state: Any) -> Any:
-        """What is kept of such a State."""
+        """What is kept of such a State: a `Kept` if it is a draw, anything if only the last is kept."""
 
     @abstractmethod
     def finished(self, state: Any) -> bool:
@@ -119,28 +128,39 @@ def drive_block(
     chains, per_epoch = len(ends.theta), -(-target.size // batch)
     bounds = [i * target.size // per_epoch for i in range(per_epoch + 1)]  # even batches: no ragged last one
     total = method.steps(per_epoch)
-    states, infos = [], []
     state = method.init(target, ends, run.noise.at("init"))
+    if run.folder is None:
+        record: Record = Held()
+    else:
+        record = Stored(run.folder, run.noise, method.freeze(state), method.keep(target, state))
     order, told = None, 0.0
-    for step in range(total):
-        epoch, position = divmod(step, per_epoch)
-        if batch < target.size and position == 0:
-            order = run.noise.at("epoch", epoch).permutations(chains, target.size)
-        index = None if order is None else order[:, bounds[position] : bounds[position + 1]]
-        batch_now = target.batch(index)._replace(part=step / total, closes=position + 1 == per_epoch)
-        state, info = method.step(target, state, batch_now, run.noise.at("step", step))
-        if info is not None:
-            infos.append(info)
-        stop = method.finished(state)
-        if method.keeps(step, total) or (stop and not states):
-            states.append(method.keep(target, state))
-        if run.progress is not None and (time.monotonic() - told > 0.1 or step + 1 == total):
-            told = time.monotonic()
-            done = int(1000 * (share[0] + share[1] * (step + 1) / total))
-            run.progress(Progress(type(method).__name__, done, 1000, summary(infos)))
-        if stop:
-            break
-    return method.posterior(target, states, infos)
+    with record:
+        if record.step:
+            state = method.thaw(record.tree, state)
+        for step in range(record.step, total):
+            epoch, position = divmod(step, per_epoch)
+            if batch < target.size and (order is None or position == 0):
+                order = run.noise.at("epoch", epoch).permutations(chains, target.size)
+            index = None if order is None else order[:, bounds[position] : bounds[position + 1]]
+            batch_now = target.batch(index)._replace(part=step / total, closes=position + 1 == per_epoch)
+            state, info = method.step(target, state, batch_now, run.noise.at("step", step))
+            if info is not None:
+                record.infos.append(info)
+            stop = method.finished(state)
+            if method.keeps(step, total) or (stop and not record.count):
+                record.keep(step, method.keep(target, state))
+            if record.due(stop or step + 1 == total):  # one that stops early has no step left, either
+                record.save(total if stop else step + 1, method.freeze(state))
+            if run.progress is not None and (time.monotonic() - told > 0.1 or step + 1 == total):
+                told = time.monotonic()
+                done = int(1000 * (share[0] + share[1] * (step + 1) / total))
+                run.progress(Progress(type(method).__name__, done, 1000, summary(record.infos)))
+            if stop:
+                break
+        posterior = method.posterior(target, record.states(method.keep(target, state)), record.infos)
+    if record.note is not None:
+        posterior.info["note"] = record.note
+    return posterior
 
 
 def minibatch(wanted: int | None, source: Source) -> int:
@@ -187,9 +207,7 @@ def from_network(model: Model, start: Start, noise: Noise) -> Ends:
     thetas, buffers = [], []
     for chain in range(start.chains):
         own = noise.at("start", chain)
-        weights, statistics = (
-            network.restarted(own) if start.restart else (network.weights(), network.statistics())
-        )
+        weights, statistics = network.restarted(own) if start.restart else (network.weights(), network.statistics())
         thetas.append(model.prior.at(weights, own))
         buffers.append(statistics)
     return Ends(torch.stack(thetas), {name: torch.stack([b[name] for b in buffers]) for name in buffers[0]})

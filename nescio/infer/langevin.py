@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from nescio.data.source import Source
-from nescio.infer.adapt import Diagonal, Moments, StepSize, identity
+from nescio.infer.adapt import Moments, StepSize, identity
 from nescio.infer.hmc import DIVERGENT, State, adapt, summary
 from nescio.infer.sampler import Sampler
 from nescio.noise import Noise
@@ -68,22 +68,22 @@ class MALA(Sampler):
 
     step_size: float = 0.1
     acceptance: float = 0.574
+    dense: bool = False
 
     def batch(self, source: Source) -> int:
         return source.size
 
     def init(self, target: Target, ends: Ends, noise: Noise) -> State:
-        return start(target, ends, self.step_size)
+        return start(target, ends, self.step_size, self.dense)
 
     def step(self, target: Target, state: State, batch: Batch, noise: Noise) -> tuple[State, Info]:
         warm = state.step < self.warmup
         size = state.step_size.now if warm else state.step_size.best
         h, metric = size**2 / 2, state.metric
-        assert isinstance(metric, Diagonal)
         z = noise.at("proposal").normal(*state.u.shape)
-        u = state.u + h * metric.velocity(state.gradient) + size * metric.root * z
+        u = state.u + h * metric.velocity(state.gradient) + size * metric.spread(z)
         log_density, gradient = target.value_and_grad(u, batch)
-        back = (state.u - u - h * metric.velocity(gradient)) / (size * metric.root)  # the z that would lead back
+        back = metric.gather(state.u - u - h * metric.velocity(gradient)) / size  # the z that would lead back
         proposal = 0.5 * ((z - back).double() * (z + back).double()).sum(1)  # log q(u | u*) - log q(u* | u)
         error = -(log_density - state.log_density + proposal)
         error = torch.where(error.isfinite(), error, torch.inf)
@@ -96,7 +96,7 @@ class MALA(Sampler):
             step=state.step + 1,
         )
         info = Info(accept, error > DIVERGENT, -state.log_density, 1, size)
-        return (adapt(new, float(accept.mean()), self.acceptance, self.warmup, dense=False) if warm else new), info
+        return (adapt(new, float(accept.mean()), self.acceptance, self.warmup, self.dense) if warm else new), info
 
     def point(self, state: State) -> tuple[Tensor, Tensor]:
         return state.u, state.log_density
@@ -105,8 +105,8 @@ class MALA(Sampler):
         return summary(infos)
 
 
-def start(target: Target, ends: Ends, size: float) -> State:
+def start(target: Target, ends: Ends, size: float, dense: bool = False) -> State:
     u = target.u(ends.theta)
     log_density, gradient = target.value_and_grad(u, target.batch(None))
-    moments = Moments.start(u, dense=False)
-    return State(u, log_density, gradient, ends.statistics, 0, StepSize.start(size), moments, identity(u))
+    moments, metric = Moments.start(u, dense), identity(u, dense)
+    return State(u, log_density, gradient, ends.statistics, 0, StepSize.start(size), moments, metric)

@@ -135,6 +135,15 @@ class MAP(Iterative):
         best = u.detach().clone()
         return State(u, self.optimizer([u], lr=self.lr), ends.statistics, best, ends.statistics, nothing, waited)
 
+    def freeze(self, state: State) -> Any:
+        return state._replace(optimizer=state.optimizer.state_dict())  # type: ignore[arg-type]
+
+    def thaw(self, tree: Any, state: State) -> State:
+        with torch.no_grad():
+            state.u.copy_(tree.u)
+        state.optimizer.load_state_dict(tree.optimizer)
+        return tree._replace(u=state.u, optimizer=state.optimizer)
+
     def step(self, target: Target, state: State, batch: Batch, noise: Noise) -> tuple[State, Info | None]:
         u, optimizer = state.u, state.optimizer
         for group in optimizer.param_groups:

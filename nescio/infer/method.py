@@ -16,12 +16,14 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from os import PathLike
 from typing import Any, NamedTuple, final
 
 import torch
 
 from nescio.data.source import source
 from nescio.errors import InputError
+from nescio.infer.folder import claimed, identity
 from nescio.model import Model
 from nescio.noise import Noise
 from nescio.posterior.posterior import Ends, Posterior
@@ -38,10 +40,11 @@ class Progress(NamedTuple):
 
 
 class Run(NamedTuple):
-    """What a method is run with: its random stream and whom to tell."""
+    """What a method is run with: its random stream, whom to tell, and where to keep what would be lost by a kill."""
 
     noise: Noise
     progress: Callable[[Progress], None] | None
+    folder: str | None = None
 
     def at(self, *key: str | int) -> Run:
         return self._replace(noise=self.noise.at(*key))
@@ -143,11 +146,14 @@ def fit(
     temperature: float = 1.0,
     device: str | torch.device | None = None,
     progress: Callable[[Progress], None] | None = None,
+    folder: str | PathLike[str] | None = None,
 ) -> Posterior:
     """The posterior of the model's weights given data, by a method.
 
     `data`: (x, y) tensors, a Dataset, a DataLoader or batches. The same seed gives the same posterior. `temperature` T targets
     p(θ|D)^(1/T). `progress` is called now and then; the library itself prints nothing.
+    `folder`: draws and checkpoints go there while the run lasts. If it is killed, the same call goes on where it was, and its
+    posterior is bit for bit that of a run that was not.
     """
     if not isinstance(method, Method):
         raise InputError("method must be a Method", repr(method), "write for instance 5 * MAP()")
@@ -160,7 +166,12 @@ def fit(
     given = source(data).to(where)
     check(model, given)
     target = Target(model, given, float(temperature))
-    posterior = method.run(target, Start(), Run(model.noise(seed, "fit"), progress))
+    noise = model.noise(seed, "fit")
+    if folder is None:
+        posterior = method.run(target, Start(), Run(noise, progress))
+    else:
+        with claimed(folder, identity(target, method, seed)) as place:
+            posterior = method.run(target, Start(), Run(noise, progress, place))
     posterior.info.update(method=repr(method), seed=seed, temperature=float(temperature), rows=given.size)
     posterior.info.update(seconds=round(time.perf_counter() - began, 3), device=str(where))
     return posterior

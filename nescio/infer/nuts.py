@@ -122,7 +122,9 @@ class NUTS(Sampler):
         u = target.u(ends.theta)
         log_density, gradient = target.value_and_grad(u, target.batch(None))
         size = StepSize.start(self.step_size)
-        return State(u, log_density, gradient, ends.statistics, 0, size, Moments.start(u, self.dense), identity(u))
+        return State(
+            u, log_density, gradient, ends.statistics, 0, size, Moments.start(u, self.dense), identity(u, self.dense)
+        )
 
     def step(self, target: Target, state: State, batch: Batch, noise: Noise) -> tuple[State, Info]:
         warm, chains, metric = state.step < self.warmup, len(state.u), state.metric

@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from nescio.errors import InputError, UnsupportedError
 from nescio.infer.iterative import Iterative, from_network
 from nescio.infer.method import Start
+from nescio.infer.resume import Kept
 from nescio.laws.law import Law
 from nescio.laws.prior import Prior
 from nescio.model import Model
@@ -26,14 +27,6 @@ from nescio.noise import Noise
 from nescio.posterior.draws import Draws
 from nescio.posterior.posterior import Ends, Posterior
 from nescio.target import Target
-
-
-class Kept(NamedTuple):
-    """What is kept of a state: the values, and the log density of the unconstrained vector."""
-
-    theta: Tensor  # (chains, dim of the model)
-    log_density: Tensor  # (chains,)
-    statistics: dict[str, Tensor]
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,170 @@
+r"""Isokinetic dynamics on the unit sphere of directions (Robnik et al., 2023), and how long to keep a direction.
+
+    dx = v dt,     dv = (I - v vᵀ) ∇log p(x) dt / (d - 1),     |v| = 1
+
+keeps p(x) times the uniform law of v. Each part is solved exactly; a step is kick b, drift ½, kick 1 - 2b, drift ½, kick b with
+McLachlan's b: second order, two gradients. A kick by δ = ε|∇log p| / (d - 1), with a = v·∇log p / |∇log p|, shrinks volume on the
+sphere by (cosh δ + a sinh δ)^(d-1), so the energy error of a path is
+    ΔE = Σ (d - 1) log(cosh δ + a sinh δ) - (log p(x') - log p(x)).
+All of it lives in the coordinates y of x = R y, where the preconditioner R makes the target round.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from nescio.noise import Noise
+from nescio.target import Batch, Target
+
+B = 0.1931833275037836  # McLachlan (1995): the smallest error among five-stage steps of second order
+COLUMNS, ROWS = 256, 64  # of a trace: as many coordinates and chains tell how fast a chain forgets
+
+
+class Point(NamedTuple):
+    """Position and direction, with what the next step needs of the density."""
+
+    x: Tensor  # (chains, dim)
+    v: Tensor  # (chains, dim), unit vectors
+    log_density: Tensor  # (chains,)
+    gradient: Tensor  # (chains, dim), with respect to x
+
+
+def path(target: Target, batch: Batch, root: Tensor, start: Point, size: float, count: int) -> tuple[Point, Tensor]:
+    """`count` steps and their energy error; the last kick of a step is joined with the first of the next."""
+    x, log_density, gradient = start.x, start.log_density, start.gradient
+    v, kinetic = kick(start.v, pull(root, gradient), B * size)
+    for i in range(count):
+        for coefficient in (1 - 2 * B, 2 * B if i + 1 < count else B):
+            x = x + push(root, 0.5 * size * v)
+            log_density, gradient = target.value_and_grad(x, batch)
+            v, change = kick(v, pull(root, gradient), coefficient * size)
+            kinetic = kinetic + change
+    error = kinetic - (log_density.double() - start.log_density.double())
+    return Point(x, v, log_density, gradient), error
+
+
+def kick(v: Tensor, gradient: Tensor, size: float) -> tuple[Tensor, Tensor]:
+    """The directions after a time `size` in a constant gradient, and the kinetic change, in double precision."""
+    most = v.shape[1] - 1
+    norm = torch.linalg.vector_norm(gradient, dim=1, keepdim=True, dtype=torch.float64)
+    e = gradient / norm.clamp(min=1e-300).to(gradient)
+    delta = size * norm / most
+    zeta = (-delta).exp()
+    a = (v * e).sum(1, keepdim=True, dtype=torch.float64).clamp(-1.0, 1.0)
+    along = (1 - zeta) * (1 + zeta + a * (1 - zeta))
+    turned = normalise(along.to(v) * e + (2 * zeta).to(v) * v)
+    # log(cosh δ + a sinh δ), safe for large δ and for directions straight against the gradient
+    change = torch.logaddexp(((1 + a) / 2).log() + delta, ((1 - a) / 2).log() - delta)
+    return turned, most * change[:, 0]
+
+
+def refresh(v: Tensor, z: Tensor, size: float, length: float) -> Tensor:
+    """Directions that forget themselves over the distance `length`; after a time `size` of it."""
+    nu = math.sqrt(math.expm1(min(2 * size / length, 700.0)) / v.shape[1])
+    return normalise(v + nu * z)
+
+
+def directions(noise: Noise, like: Tensor) -> Tensor:
+    """Uniform on the sphere."""
+    return normalise(noise.normal(*like.shape))
+
+
+def normalise(v: Tensor) -> Tensor:
+    return v / torch.linalg.vector_norm(v, dim=1, keepdim=True, dtype=torch.float64).to(v)
+
+
+def push(root: Tensor, y: Tensor) -> Tensor:
+    """R y, of each row."""
+    return y * root if root.dim() == 1 else y @ root.mT
+
+
+def pull(root: Tensor, gradient: Tensor) -> Tensor:
+    """Rᵀ g: the gradient with respect to y."""
+    return gradient * root if root.dim() == 1 else gradient @ root
+
+
+# ---- what the warm-up learns ------------------------------------------------------------------------------------------
+
+
+class Tuning(NamedTuple):
+    """Preconditioner and length, and what they are learnt from. Spreads are within chains: modes may lie far apart."""
+
+    length: float  # in the units of y
+    root: Tensor  # R: (dim,) or (dim, dim)
+    count: int
+    mean: Tensor  # (chains, dim), of a window
+    scatter: Tensor  # (dim,) or (dim, dim), summed over the chains
+    trace: Tensor  # (rows, steps, columns) of y, for the correlation time
+
+    @staticmethod
+    def start(u: Tensor, length: float | None, dense: bool, warmup: int) -> Tuning:
+        chains, dim = u.shape
+        scatter = u.new_zeros((dim, dim) if dense else (dim,), dtype=torch.float64)
+        first, last = Plan.of(warmup).trace
+        trace = u.new_zeros(min(chains, ROWS), last - first if length is None else 0, min(dim, COLUMNS))
+        return Tuning(length or math.sqrt(dim), torch.ones_like(u[0]), 0, torch.zeros_like(u).double(), scatter, trace)
+
+    def add(self, u: Tensor) -> Tuning:
+        """Welford's rule, each chain about its own mean."""
+        x, count = u.double(), self.count + 1
+        before = x - self.mean
+        mean = self.mean + before / count
+        after = x - mean
+        own = before.mT @ after if self.scatter.dim() == 2 else (before * after).sum(0)
+        return self._replace(count=count, mean=mean, scatter=self.scatter + own)
+
+    def close(self, factor: float, precondition: bool, fixed: bool) -> Tuning:
+        """The end of a window: R and L from the variances, shrunk as in Stan. Too short a window teaches nothing."""
+        empty = self._replace(count=0, mean=torch.zeros_like(self.mean), scatter=torch.zeros_like(self.scatter))
+        n = len(self.mean) * (self.count - 1)
+        if self.count < 10:
+            return empty
+        spread, floor = self.scatter / n * (n / (n + 5)), 1e-3 * 5 / (n + 5)
+        root, dim = self.root, self.mean.shape[1]
+        total = float(spread.diagonal().sum() if spread.dim() == 2 else spread.sum())
+        if precondition:
+            total = float(dim)
+            if spread.dim() == 2:
+                full = spread + floor * torch.eye(dim, dtype=spread.dtype, device=spread.device)
+                root = torch.linalg.cholesky(full).to(root)
+            else:
+                root = (spread + floor).sqrt().to(root)
+        length = self.length if fixed or not total > 0 else factor * math.sqrt(total)
+        return empty._replace(root=root, length=length)
+
+    def write(self, u: Tensor, at: int) -> None:
+        """One more step of the trace, into the place that was made for it."""
+        rows, _, columns = self.trace.shape
+        if self.trace.numel():
+            self.trace[:, at] = u[:rows, torch.arange(columns, device=u.device) * u.shape[1] // columns]
+
+
+class Plan(NamedTuple):
+    """Of the warm-up: the way in; two windows for R and L; step sizes; a trace at a fixed step size, for L; step sizes again."""
+
+    first: int
+    ends: tuple[int, int]
+    trace: tuple[int, int]
+
+    @staticmethod
+    def of(warmup: int) -> Plan:
+        at = [round(part * warmup) for part in (0.3, 0.45, 0.7, 0.8, 0.9)]
+        return Plan(at[0], (at[1], at[2]), (at[3], at[4]))
+
+
+def correlation_time(trace: Tensor) -> float:
+    """Steps per effective draw, 1 + 2 Σ ρ, averaged over coordinates; Geyer's initial positive pairs, chains pooled."""
+    x = (trace - trace.mean(1, keepdim=True)).double()  # (chains, steps, dim)
+    n = x.shape[1]
+    power = torch.fft.rfft(x, 2 * n, dim=1).abs().square().mean(0)
+    covariance = torch.fft.irfft(power, 2 * n, dim=0)[:n] / n
+    moving = covariance[0] > 0
+    rho = covariance[:, moving] / covariance[0, moving]
+    pairs = rho[: n // 2 * 2].reshape(n // 2, 2, -1).sum(1)
+    positive = (pairs > 0).cumprod(0)
+    times = 2 * (pairs * positive).sum(0) - 1
+    return float(times.mean().clamp(min=1.0)) if times.numel() else 1.0

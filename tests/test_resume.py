@@ -1,0 +1,296 @@
+"""Kill and resume: a run that is killed anywhere and called again gives, bit for bit, the posterior of one that was left alone.
+
+Every comparison is with a run without a folder. Kills are real (SIGKILL), in forked children of a child process.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from test_checkpoint import HOLDER, damage
+from test_store import child
+from torch import nn
+
+from nescio import FileError, Model, fit
+from nescio.infer import HMC, MALA, MAP, SGHMC, SGLD, Metropolis, RMSprop, resume
+from nescio.infer.method import Method
+from nescio.laws import Normal
+from nescio.likelihoods import Gaussian
+from nescio.noise import Noise
+from nescio.posterior import Draws, Posterior
+from nescio.store import atomic, checkpoint, tail
+
+ROWS = 30
+JOBS: dict[str, Method] = {
+    "map": MAP(epochs=3, batch_size=15),
+    "hmc": HMC(draws=2, warmup=4, leapfrog=2),
+    "sghmc": SGHMC(draws=3, warmup=2, thin=2, batch_size=10, step_size=1e-4),
+    "metropolis": Metropolis(draws=3, warmup=4),
+    "ensemble": 2 * (MAP(epochs=1, batch_size=15) >> HMC(draws=2, warmup=2, leapfrog=2)),
+}
+MORE: dict[str, Method] = {  # interrupted, but not killed at every write
+    "held out": MAP(epochs=9, batch_size=12, lr=0.5, hold_out=0.2, patience=1),
+    "lbfgs": 2 * MAP(epochs=4, batch_size=ROWS, optimizer=torch.optim.LBFGS, lr=0.1),
+    "dense": 3 * HMC(draws=3, warmup=9, leapfrog=3, dense=True),
+    "sgld": 2 * SGLD(draws=3, warmup=3, batch_size=10, step_size=1e-4, precondition=RMSprop()),
+    "mala": MALA(draws=3, warmup=5),
+}
+
+
+def problem(norm: bool = False) -> tuple[Model, tuple[torch.Tensor, torch.Tensor]]:
+    """A small regression; with `norm` the net has statistics and noise of its own."""
+    noise = Noise(3)
+    x = noise.at("x").normal(ROWS, 2)
+    y = x[:, :1].sin() + 0.1 * noise.at("y").normal(ROWS, 1)
+    inside = [nn.BatchNorm1d(4), nn.Dropout(0.3)] if norm else []
+    with noise.at("net").scope():
+        net = nn.Sequential(nn.Linear(2, 4), *inside, nn.Tanh(), nn.Linear(4, 1))
+    return Model(net, Normal(0.0, 1.0), Gaussian(0.2)), (x, y)
+
+
+def run(name: str, folder: str | Path | None = None) -> Posterior:
+    method = {**JOBS, **MORE}[name]
+    return fit(*problem(norm=name == "map"), method, seed=5, folder=folder)
+
+
+def assert_same(got: Posterior, want: Posterior) -> None:
+    left, right = got.tensors(), want.tensors()
+    assert left.keys() == right.keys()
+    for name in left:
+        assert torch.equal(left[name], right[name]), f"{name} differs"
+    assert {**got.info, "seconds": 0} == {**want.info, "seconds": 0}
+
+
+class Stop(Exception):
+    """Stands for a kill, where the process has to go on."""
+
+
+def interrupted(name: str, folder: str | Path, saves: int) -> bool:
+    """Run until that many checkpoints were saved, then stop; False if the run was over before."""
+    true_save, done = resume.Stored.save, [0]
+
+    def save(self: resume.Stored, step: int, tree: Any) -> None:
+        true_save(self, step, tree)
+        done[0] += 1
+        if done[0] == saves:
+            raise Stop
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(resume, "CHECKPOINT_SECONDS", 0.0)
+        patch.setattr(resume.Stored, "save", save)
+        patch.setattr(os, "fsync", lambda file: None)  # slow, and this is no power cut
+        try:
+            run(name, folder)
+        except Stop:
+            return True
+    return False
+
+
+def check_resumes(name: str, every: int = 1) -> None:
+    """Stopped after each checkpoint, or every few of them, and resumed. Without a folder the want is plain."""
+    want, saves = run(name), every
+    while True:
+        with tempfile.TemporaryDirectory() as folder:
+            if not interrupted(name, folder, saves):
+                assert saves > every
+                return
+            assert_same(run(name, folder), want)
+        saves += every
+
+
+@pytest.mark.parametrize("name", [*JOBS, *MORE])
+def test_a_run_that_was_stopped_goes_on(name: str) -> None:
+    check_resumes(name, 2)
+
+
+def test_the_slow_clock_saves_at_the_first_draw_and_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    saved: list[int] = []
+    true_save = resume.save_checkpoint
+    monkeypatch.setattr(
+        resume, "save_checkpoint", lambda at, step, *more: (saved.append(step), true_save(at, step, *more))
+    )
+    assert_same(run("hmc", tmp_path), run("hmc"))
+    assert saved == [5, 6]
+
+
+# ---- kills ---------------------------------------------------------------------------------------------------------------
+
+WRITES: list[tuple[Any, str, bool]] = [  # module, function, whether it can die half way
+    (atomic, "_write", True),
+    (atomic, "_replace", False),
+    (tail, "_add", True),
+    (tail, "_sync", False),
+    (checkpoint, "_remove", False),
+]
+
+
+def dying(calls: list[int], number: int, half: bool, writes: bool, true: Callable[..., Any]) -> Callable[..., Any]:
+    def function(*arguments: Any) -> Any:
+        calls[0] += 1
+        if calls[0] == number and (writes or not half):
+            if half:
+                os.write(arguments[0], b"".join(arguments[1])[:60])
+            os.kill(os.getpid(), signal.SIGKILL)
+        return true(*arguments)
+
+    return function
+
+
+def in_child(work: Callable[[], object]) -> int:
+    """Do it in a fork; 0 if it came to its end, else the signal that ended it."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            work()
+        except BaseException:
+            os._exit(1)
+        os._exit(0)
+    status = os.waitpid(pid, 0)[1]
+    assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0, status
+    return os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+
+
+def kill_everywhere(name: str, top: str) -> None:
+    """For a child process: die before every write of the run in turn, and half way through it; each time resume and compare."""
+    os.fsync = lambda file: None  # type: ignore[assignment]  # a kill is no power cut: what was written stays
+    resume.CHECKPOINT_SECONDS = 0.0
+    want, number, killed, over = run(name), 0, 0, False
+    while not over:
+        number += 1
+        for half in (False, True):
+            folder = os.path.join(top, f"{number}-{half}")
+
+            def work(folder: str = folder, number: int = number, half: bool = half) -> None:
+                calls = [0]
+                for module, function, writes in WRITES:
+                    setattr(module, function, dying(calls, number, half, writes, getattr(module, function)))
+                run(name, folder)
+
+            if in_child(work) == signal.SIGKILL:
+                killed += 1
+                assert_same(run(name, folder), want)
+            elif not half:
+                over = True
+            shutil.rmtree(folder)
+    assert killed > 20, killed
+
+
+def kill_at_random(name: str, top: str) -> None:
+    """For a child process: four kills at random moments, each of a run that resumes the one before; then to the end."""
+    resume.CHECKPOINT_SECONDS = 0.0
+    began = time.monotonic()
+    want = run(name, os.path.join(top, "calm"))
+    lasts, choose = time.monotonic() - began, random.Random(name)
+    for number in range(3):
+        folder = os.path.join(top, str(number))
+        for _ in range(4):
+            pid = os.fork()
+            if pid == 0:
+                run(name, folder)
+                os._exit(0)
+            time.sleep(choose.random() * lasts / 2)
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+        assert_same(run(name, folder), want)
+
+
+@pytest.mark.parametrize("name", JOBS)
+@pytest.mark.parametrize("kills", ["kill_everywhere", "kill_at_random"])
+def test_killed(kills: str, name: str, tmp_path: Path) -> None:
+    with child(f"from test_resume import {kills}; {kills}({name!r}, {str(tmp_path)!r})") as process:
+        assert process.wait() == 0
+
+
+# ---- one folder, one run -------------------------------------------------------------------------------------------------
+
+
+def test_what_is_finished_is_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    want = run("ensemble", tmp_path)
+    assert {"first.block-0", "second.block-0", "second.block-0.draws"} <= set(os.listdir(tmp_path))
+    for kind in (MAP, HMC):
+        monkeypatch.setattr(kind, "step", lambda *arguments: pytest.fail("a step again"))
+    assert_same(run("ensemble", tmp_path), want)
+
+
+def test_draws_are_not_held_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held: list[int] = []
+    true_states = resume.Stored.states
+    monkeypatch.setattr(
+        resume.Stored, "states", lambda self, last: (held.append(len(self.held)), true_states(self, last))[1]
+    )
+    posterior = run("metropolis", tmp_path)
+    assert isinstance(posterior, Draws) and posterior.theta.shape[1] == 3
+    assert held == [0]
+
+
+def test_another_run_is_refused(tmp_path: Path) -> None:
+    model, data = problem()
+    method = JOBS["metropolis"]
+    fit(model, data, method, seed=5, folder=tmp_path)
+    other = Model(model.network.net, Normal(0.0, 2.0), Gaussian(0.2))
+    moved = problem()[0]
+    with torch.no_grad():
+        next(moved.network.net.parameters()).add_(1)
+    fewer = (data[0][1:], data[1][1:])
+    tries: list[tuple[str, Any]] = [
+        ("model", lambda: fit(other, data, method, seed=5, folder=tmp_path)),
+        ("weights", lambda: fit(moved, data, method, seed=5, folder=tmp_path)),
+        ("method", lambda: fit(model, data, JOBS["hmc"], seed=5, folder=tmp_path)),
+        ("seed", lambda: fit(model, data, method, seed=6, folder=tmp_path)),
+        ("temperature", lambda: fit(model, data, method, seed=5, temperature=2.0, folder=tmp_path)),
+        ("rows", lambda: fit(model, fewer, method, seed=5, folder=tmp_path)),
+    ]
+    for what, wrong in tries:
+        with pytest.raises(FileError) as caught:
+            wrong()
+        assert what in caught.value.got and caught.value.must and caught.value.remedy
+    assert_same(fit(model, data, method, seed=5, folder=tmp_path), fit(model, data, method, seed=5))
+
+
+def test_a_second_process_is_told_about_the_first(tmp_path: Path) -> None:
+    with child(HOLDER, tmp_path) as process:
+        assert process.stdout is not None and process.stdout.readline() == "held\n"
+        with pytest.raises(FileError, match=f"process {process.pid} on"):
+            run("map", tmp_path)
+        process.kill()
+        process.wait()
+    assert_same(run("map", tmp_path), run("map"))
+
+
+def test_a_damaged_checkpoint_is_passed_over_and_told(tmp_path: Path) -> None:
+    assert interrupted("hmc", tmp_path, 6)
+    damage(tmp_path / "block-0" / "checkpoint-6.safetensors", "flip")
+    got = run("hmc", tmp_path)
+    assert "checkpoint-6" in got.info.pop("note")
+    assert_same(got, run("hmc"))
+
+
+def test_a_log_that_was_lost_is_told(tmp_path: Path) -> None:
+    assert interrupted("hmc", tmp_path, 6)
+    (tmp_path / "block-0.draws").unlink()
+    with pytest.raises(FileError, match="draws"):
+        run("hmc", tmp_path)
+
+
+def test_batches_handed_over_again(tmp_path: Path) -> None:
+    """An iterable is read once into memory; a resumed run reads the one that it is given."""
+    model, (x, y) = problem()
+    parts = list(zip(x.split(10), y.split(10), strict=True))
+    want = fit(model, iter(parts), JOBS["sghmc"], folder=tmp_path)
+    assert_same(fit(model, iter(parts), JOBS["sghmc"], folder=tmp_path), want)
+
+
+def test_no_folder_where_there_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FileError, match="folder"):
+        run("map", tmp_path / "file")
