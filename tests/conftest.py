@@ -15,6 +15,12 @@ DATA = Path(os.environ.get("NESCIO_DATA", ROOT.parent / "shared" / "data"))
 torch.set_num_threads(1)  # two workers share two cores
 
 
+@pytest.fixture(autouse=True)
+def _same_networks_whatever_ran_before() -> None:
+    """Networks made in a test are initialised by torch's global generator: the same ones in any order of the tests."""
+    torch.default_generator.manual_seed(0)
+
+
 @pytest.fixture(scope="session")
 def truth() -> Path:
     if not (TRUTH / "README.md").exists():

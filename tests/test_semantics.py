@@ -186,6 +186,6 @@ def test_what_on_fixes_stays_even_if_its_scale_moves() -> None:
     from nescio.infer import HMC
 
     model, data = small(Normal(0.0, HalfCauchy(1.0).per("net")))
-    drawn = fit(model, data, HMC(draws=20, warmup=20, leapfrog=3).on("2.*")).sample(20)
+    drawn = fit(model, data, HMC(draws=50, warmup=100, leapfrog=3).on("2.*")).sample(20)
     assert torch.equal(drawn["0.weight"], model.network.weights()["0.weight"].expand(20, -1, -1))
     assert drawn["prior.*.scale"].std() > 0 and drawn["2.weight"].std(0).min() > 0
