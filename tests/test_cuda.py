@@ -10,7 +10,8 @@ from check_method import check_save_and_load, regression
 from torch import nn
 
 from nescio import Model, fit, load
-from nescio.infer import MAP
+from nescio.infer import HMC, MALA, MAP, MCLMC, NUTS, SGHMC, SGLD, AdjustedMCLMC, Metropolis
+from nescio.infer.sampler import Sampler
 from nescio.laws import HalfCauchy, MatrixNormal, Normal
 from nescio.likelihoods import Categorical, Gaussian
 from nescio.nets import lenet5, mlp
@@ -70,3 +71,24 @@ def test_batch_norm_statistics_live_on_the_gpu() -> None:
     _, data, _ = regression()
     posterior = fit(Model(net, Normal(0.0, 1.0), Gaussian(0.1)), data, 2 * MAP(epochs=1), device="cuda")
     assert posterior.sample(2)["1.running_mean"].is_cuda and not net[1].running_mean.is_cuda
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        HMC(draws=4, warmup=10, leapfrog=3, dense=True),
+        NUTS(draws=4, warmup=10, max_depth=3),
+        MALA(draws=4, warmup=10),
+        MCLMC(draws=4, warmup=20),
+        AdjustedMCLMC(draws=4, warmup=20, most_steps=8),
+        Metropolis(draws=4, warmup=10),
+        SGLD(draws=4, warmup=2, step_size=1e-6),
+        SGHMC(draws=4, warmup=2, step_size=1e-7),
+    ],
+    ids=lambda method: type(method).__name__,
+)
+def test_samplers_run_on_the_gpu_and_resume_there(method: Sampler, tmp_path: Path) -> None:
+    model, data, _ = regression()
+    plain, stored = (fit(model, data, 2 * method, device="cuda", folder=folder) for folder in (None, tmp_path / "run"))
+    assert plain.theta.is_cuda and bool(plain.theta.isfinite().all())  # type: ignore[attr-defined]
+    torch.testing.assert_close(plain.theta, stored.theta)  # type: ignore[attr-defined]

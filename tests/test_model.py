@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from nescio import InputError, evaluate, fit
 from nescio.errors import NescioError
 from nescio.infer import MAP
-from nescio.laws import HalfCauchy, HalfNormal, Learned, Normal
+from nescio.laws import Flat, HalfCauchy, HalfFlat, HalfNormal, Learned, Normal
 from nescio.likelihoods import Categorical, Gaussian, Heteroscedastic, MultiTask
 from nescio.model import Model
 from nescio.nets import mlp
@@ -390,3 +390,17 @@ def test_a_number_is_no_prior_and_no_draws_are_no_predictive() -> None:
     for draws in (0, -1):
         with pytest.raises(InputError, match="at least one draw must be asked for; got"):
             plain().prior_predictive(torch.ones(3, 2), draws=draws)
+
+
+def test_a_copy_on_a_device_is_the_same_model() -> None:
+    """`fit(device=...)` copies the model; improper and positive laws must not lose what they are in the copy."""
+    x = torch.randn(30, 2, generator=torch.Generator().manual_seed(0))
+    model = Model(
+        mlp(2, 3, 1), {"*.weight": Flat(), "*": Normal(0.0, HalfCauchy(1.0).per("layer"))}, Gaussian(HalfFlat())
+    )
+    here, there = (fit(model, (x, x[:, :1]), MAP(epochs=3), device=device) for device in (None, "cpu"))
+    assert torch.equal(here.ends().theta, there.ends().theta)
+    again = copy.deepcopy(model)
+    assert torch.equal(
+        again.prior.at(model.network.weights(), model.noise(0)), model.prior.at(model.network.weights(), model.noise(0))
+    )

@@ -81,6 +81,10 @@ class Variable(nn.Module):
         self.readings = nn.ModuleDict(readings)
         self.constraint, self.nested = constraint, nested  # nested: a number inside a law, not a weight
         self.transform = transform_to(constraint)
+        self.free, self.positive = (
+            self.transform is identity_transform,
+            constraint is POSITIVE,
+        )  # not asked of a copy later
         self.bound = law.bind(group) if isinstance(law, Law) else None
         hierarchical = any(reading.constant is None for reading in readings.values())
         self.noncentred = isinstance(law, Law) and law.location_scale and hierarchical
@@ -106,7 +110,7 @@ class Variable(nn.Module):
 
     def constrain(self, u: Tensor, values: Sequence[Tensor], centred: bool) -> Part:
         raw, log_jacobian = cast(Tensor, self.transform(u)), 0.0
-        if self.transform is not identity_transform:
+        if not self.free:
             log_jacobian = self.transform.log_abs_det_jacobian(u, raw).sum()
         if self.bound is None:
             return Part(raw, 0.0, 0.0)  # learned: no density, in either view
@@ -151,7 +155,7 @@ class Variable(nn.Module):
             highest = max(getattr(self.law, "values", (1.0,)))  # a gate starts open
             return torch.full_like(self.like, highest).expand(self.size).clone()
         if isinstance(self.law, Law) and not self.law.proper:
-            return (torch.ones if self.constraint is POSITIVE else torch.zeros)(self.size).to(self.like)
+            return (torch.ones if self.positive else torch.zeros)(self.size).to(self.like)
         if isinstance(self.law, Elementwise):
             half = torch.full((self.size,), 0.5).to(self.like)
             try:
