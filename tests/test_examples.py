@@ -37,6 +37,12 @@ def test_uci_quick(data_folder: Path, tmp_path: Path, monkeypatch: pytest.Monkey
     assert kept["quick"] is True and kept["rows"] == rows
 
 
+def test_truth_quick(truth: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = ["--truth", str(truth), "--quick", "--methods", "HMC", "MALA", "--out", str(tmp_path)]
+    rows = module(ROOT / "reproduce" / "truth.py", monkeypatch).main(arguments)
+    assert len(rows) == 2 and all(row["ours"] <= 6.11 for row in rows)
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / "reproduce" / "results").glob("*.json")), ids=lambda path: path.stem)
 def test_committed_results_are_complete_and_full(path: Path) -> None:
     kept = json.loads(path.read_text())
