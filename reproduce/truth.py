@@ -28,10 +28,10 @@ from nescio.laws import Flat, HalfCauchy, HalfFlat, HalfNormal, HalfStudentT, La
 from nescio.likelihoods import Gaussian
 
 METHODS: dict[str, Sampler] = {
-    "HMC": HMC(draws=1, warmup=200, leapfrog=8, dense=True),
-    "NUTS": NUTS(draws=1, warmup=200, dense=True),
-    "MALA": MALA(draws=1, warmup=800, dense=True),
-    "AdjustedMCLMC": AdjustedMCLMC(draws=1, warmup=400, dense=True),
+    "HMC": HMC(draws=1, warmup=600, leapfrog=8, dense=True),
+    "NUTS": NUTS(draws=1, warmup=300, dense=True),
+    "MALA": MALA(draws=1, warmup=2000, dense=True),
+    "AdjustedMCLMC": AdjustedMCLMC(draws=1, warmup=600, dense=True),
 }
 Z = 6.11
 

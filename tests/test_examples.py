@@ -38,9 +38,9 @@ def test_uci_quick(data_folder: Path, tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_truth_quick(truth: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    arguments = ["--truth", str(truth), "--quick", "--methods", "HMC", "MALA", "--out", str(tmp_path)]
+    arguments = ["--truth", str(truth), "--quick", "--methods", "HMC", "--out", str(tmp_path)]
     rows = module(ROOT / "reproduce" / "truth.py", monkeypatch).main(arguments)
-    assert len(rows) == 2 and all(row["ours"] <= 6.11 for row in rows)
+    assert len(rows) == 1 and rows[0]["ours"] <= 6.11
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "reproduce" / "results").glob("*.json")), ids=lambda path: path.stem)

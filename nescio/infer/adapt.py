@@ -3,7 +3,7 @@
 Dual averaging (Nesterov, 2009; Hoffman & Gelman, 2014): with error x_t = target - acceptance,
     log ε_{t+1} = μ - (√t / γ) (1 / (t + t0)) Σ x,     log ε̄ = weighted mean of log ε with weights t^-κ.
 Metrics: the inverse mass is the covariance of the draws (diagonal or dense), so that the target looks round; accumulated by Welford's
-rule over windows of doubling length, pooled over the chains of a block, shrunk towards a small multiple of the identity as in Stan.
+rule over windows of growing length, pooled over the chains of a block.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from typing import NamedTuple, final
 
 import torch
 from torch import Tensor
-
-from nescio.noise import Noise
 
 FARTHEST = 30.0  # of log ε from 0; beyond, something else is wrong
 
@@ -154,29 +152,37 @@ class Moments(NamedTuple):
         return Moments(count, self.mean + apart * (n / count), self.scatter + own + between * (self.count * n / count))
 
     def metric(self, like: Tensor) -> Metric:
-        """Shrunk as in Stan: n / (n + 5) of the covariance and 5 / (n + 5) of 0.001 I."""
+        """Shrunk towards its own diagonal: n / (n + 5) of the covariance, and 0.001 * 5 / (n + 5) of its variances on top.
+
+        Stan adds 0.001 I instead, which is large where a posterior is narrow: a scale is not ours to assume.
+        """
         n = self.count
-        keep, floor = n / (n + 5), 1e-3 * 5 / (n + 5)
-        spread = self.scatter / max(n - 1, 1) * keep
+        keep, more = n / (n + 5), 1e-3 * 5 / (n + 5)
+        spread = self.scatter / max(n - 1, 1)
+        variance = (spread if spread.dim() == 1 else spread.diagonal()).clamp_min(1e-30)
         if spread.dim() == 1:
-            return Diagonal((spread + floor).to(like))
-        return Dense(spread + floor * torch.eye(len(spread), dtype=spread.dtype, device=spread.device), like)
+            return Diagonal(((keep + more) * variance).to(like))
+        return Dense(keep * spread + more * variance.diag(), like)
 
 
 class Windows(NamedTuple):
-    """Stan's schedule: step sizes first, then windows of doubling length for the metric, then step sizes again."""
+    """Step sizes first, then windows of growing length for the metric, then step sizes again.
+
+    Many short windows, where Stan has a few that double: chains that start together on a ridge spread along it by a factor in each
+    window, and the pooled chains of a block give every window enough draws.
+    """
 
     first: int
     ends: tuple[int, ...]
 
     @staticmethod
     def of(warmup: int) -> Windows:
-        first, last, length = round(0.15 * warmup), round(0.1 * warmup), max(round(0.05 * warmup), 1)
+        first, last, length = round(0.05 * warmup), round(0.15 * warmup), max(round(0.02 * warmup), 2)
         ends, at, stop = [], first, warmup - last
         while at < stop:
-            at = stop if at + 3 * length > stop else at + length
+            at = stop if at + 2.2 * length > stop else at + length
             ends.append(at)
-            length *= 2
+            length = max(length + 1, round(1.25 * length))
         return Windows(first, tuple(ends))
 
 
@@ -184,7 +190,3 @@ def identity(u: Tensor, dense: bool = False) -> Metric:
     """Where a metric starts; of the kind that it will be, so that the form of a State stays the same in a run."""
     ones = torch.ones(u.shape[1], dtype=u.dtype, device=u.device)
     return Dense(ones.diag()) if dense else Diagonal(ones)
-
-
-def white(noise: Noise, u: Tensor) -> Tensor:
-    return noise.normal(*u.shape)

@@ -26,6 +26,7 @@ from nescio.posterior.posterior import Ends
 from nescio.target import Batch, Target
 
 DIVERGENT = 1000.0  # an energy error above this is a divergence
+LEAST_DRAWS = 10  # from which a metric is estimated; a window with fewer goes on into the next
 
 
 class State(NamedTuple):
@@ -118,7 +119,7 @@ def adapt(state: State, acceptance: float, goal: float, warmup: int, dense: bool
     size, moments, metric = state.step_size.update(acceptance, goal), state.moments, state.metric
     if state.step > windows.first:
         moments = moments.update(state.u)
-    if state.step in windows.ends:
+    if state.step in windows.ends and moments.count >= LEAST_DRAWS:
         metric, moments = moments.metric(state.u), Moments.start(state.u, dense)
         size = StepSize.start(size.best)
     return state._replace(step_size=size, moments=moments, metric=metric)

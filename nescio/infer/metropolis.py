@@ -18,6 +18,7 @@ from torch import Tensor
 
 from nescio.data.source import Source
 from nescio.infer.adapt import Diagonal, Metric, Moments, StepSize, Windows, identity
+from nescio.infer.hmc import LEAST_DRAWS
 from nescio.infer.sampler import Sampler
 from nescio.noise import Noise
 from nescio.posterior.posterior import Ends
@@ -84,7 +85,7 @@ class Metropolis(Sampler):
         scale, moments, metric = state.scale.update(acceptance, self.acceptance), state.moments, state.metric
         if state.step > windows.first:
             moments = moments.update(state.u)
-        if state.step in windows.ends:
+        if state.step in windows.ends and moments.count >= LEAST_DRAWS:
             metric, moments = moments.metric(state.u), Moments.start(state.u, dense=False)
             scale = StepSize.start(2.4 / state.u.shape[1] ** 0.5)  # best for a Gaussian of this spread
         return state._replace(scale=scale, moments=moments, metric=metric)
