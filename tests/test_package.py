@@ -49,7 +49,7 @@ def test_no_stray_words() -> None:
     """No machine paths and no secrets of a workplace in what is shipped."""
     for path in [*ROOT.glob("nescio/**/*.py"), *ROOT.glob("docs/*.md"), ROOT / "README.md", ROOT / "Makefile"]:
         text = path.read_text()
-        assert not re.search(r"(/home/|/root/|/work/|/tmp/)", text), path
+        assert not re.search(r"/(home|root|work|tmp)/", text), path
 
 
 def test_bundled_data_are_in_the_package() -> None:

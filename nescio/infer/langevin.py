@@ -12,26 +12,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, final
+from typing import Any, final
 
 import torch
 from torch import Tensor
 
 from nescio.data.source import Source
 from nescio.infer.adapt import Moments, StepSize, identity
-from nescio.infer.hmc import DIVERGENT, State, adapt, summary
+from nescio.infer.hmc import DIVERGENT, Info, State, adapt, summary
 from nescio.infer.sampler import Sampler
 from nescio.noise import Noise
 from nescio.posterior.posterior import Ends
 from nescio.target import Batch, Target
-
-
-class Info(NamedTuple):
-    acceptance: Tensor  # (chains,), probability
-    divergent: Tensor  # (chains,)
-    energy: Tensor  # (chains,)
-    leapfrogs: int
-    step_size: float
 
 
 @final
