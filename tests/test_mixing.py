@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
 
-from nescio import Model, fit
-from nescio.infer import HMC
+from nescio import Model, fit, load
+from nescio.infer import HMC, MAP
 from nescio.laws import Normal
 from nescio.likelihoods import Categorical, Gaussian, MultiTask
 from nescio.nets import mlp
@@ -80,3 +82,15 @@ def test_classes_and_tasks_have_functions_too() -> None:
     both = Model(Two(), Normal(), MultiTask(a=Gaussian(), b=Categorical()))
     drawn = fit(both, (x, {"a": x[:, :1], "b": torch.arange(10) % 3}), 2 * HMC(draws=4, warmup=2, leapfrog=2))
     assert functions(drawn, x).shape == (2, 4, 40)  # type: ignore[arg-type]
+
+
+def test_the_verdict_travels_with_the_posterior(tmp_path: Path) -> None:
+    """Four short chains have not mixed, and the file says so, with what to do."""
+    x = torch.randn(10, 1, generator=torch.Generator().manual_seed(0))
+    model = Model(mlp(1, 3, 1), Normal(), Gaussian(0.1))
+    drawn = fit(model, (x, torch.sin(x)), 4 * HMC(draws=8, warmup=0, leapfrog=1, step_size=1e-3))
+    assert drawn.info["mixing"]["rhat"] > 1.01
+    assert any("R-hat" in problem and "longer" in problem for problem in drawn.info["mixing"]["problems"])
+    drawn.save(tmp_path / "short")
+    assert load(tmp_path / "short", model).info["mixing"] == drawn.info["mixing"]
+    assert "mixing" not in fit(model, (x, torch.sin(x)), 4 * MAP(epochs=1)).info

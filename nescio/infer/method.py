@@ -26,8 +26,13 @@ from nescio.errors import InputError
 from nescio.infer.folder import claimed, identity
 from nescio.model import Model
 from nescio.noise import Noise
+from nescio.posterior.draws import Draws
+from nescio.posterior.mixing import in_functions, in_weights
 from nescio.posterior.posterior import Ends, Posterior
 from nescio.target import Target, check
+
+LEAST_DRAWS = 4  # a chain from which anything can be said
+LOOKED_AT = 20  # data points at which mixing is judged
 
 
 class Progress(NamedTuple):
@@ -172,6 +177,14 @@ def fit(
     else:
         with claimed(folder, identity(target, method, seed)) as place:
             posterior = method.run(target, Start(), Run(noise, progress, place))
+    if (
+        isinstance(posterior, Draws) and posterior.theta.shape[1] >= LEAST_DRAWS
+    ):  # have the chains mixed? it travels along
+        few = given.rows(torch.arange(min(LOOKED_AT, given.size)))[0]
+        try:
+            posterior.info["mixing"] = in_functions(posterior, few).worst()
+        except NotImplementedError:  # an own likelihood whose distribution has no mean
+            posterior.info["mixing"] = in_weights(posterior).worst()
     posterior.info.update(method=repr(method), seed=seed, temperature=float(temperature), rows=given.size)
     posterior.info.update(seconds=round(time.perf_counter() - began, 3), device=str(where))
     return posterior
