@@ -3,7 +3,9 @@
 One hidden layer of 50 ReLU units (protein 100), a mean and a scale, inputs and target standardised on the training part,
 five members: `5 * MAP()` with Heteroscedastic noise. Differences from the published protocol, which trained 40 epochs at one learning
 rate and with adversarial examples: each member stops where a held-out tenth of its *training* part is most probable, and the prior
-scale is the better of two on that tenth. Test rows are used once, for the scores. NLL is that of the mixture, in the target's units.
+scale is the better of two on that tenth. Learning rate, epochs, the two scales and the softplus of the noise were settled by trials
+on splits 0 to 2 in which their test scores were seen, so the splits from 3 on are also scored by themselves ("nll, splits not
+tried on"). NLL is that of the mixture, in the target's units.
 
     python reproduce/uci.py [--quick] [--workers 2] [--sets boston yacht] [--out reproduce/results] [--scores FILE]
 
@@ -46,6 +48,7 @@ SETS: dict[str, tuple[int, float, float, float, float]] = {
     "wine": (400, 0.94, 0.12, 0.64, 0.04),
     "yacht": (600, 1.18, 0.21, 1.58, 0.48),
 }
+UNSEEN = "nll, splits not tried on"
 SCALES = (0.3, 1.0)  # of the prior, chosen on the held-out tenth
 
 
@@ -88,8 +91,17 @@ def table(scores: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         if not own:
             continue
         _, nll, nll_std, rmse, rmse_std = SETS[name]
-        for metric, published, std in (("nll", nll, nll_std), ("rmse", rmse, rmse_std), ("coverage", None, None)):
-            values = np.array([s[metric] for s in own])
+        for metric, published, std in (
+            ("nll", nll, nll_std),
+            (UNSEEN, nll, nll_std),
+            ("rmse", rmse, rmse_std),
+            ("coverage", None, None),
+        ):
+            values = np.array(
+                [s["nll"] for s in own if s["split"] > 2] if metric == UNSEEN else [s[metric] for s in own]
+            )
+            if not len(values):
+                continue
             error = None if std is None else std / math.sqrt(splits(name))
             mean = float(values.mean())
             rows.append(
