@@ -8,15 +8,16 @@ Chains are the leading axis everywhere: u is (chains, dim), densities are (chain
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, final
 
 import torch
 from torch import Tensor
 from torch.func import vmap
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
+from nescio.compiled import Compiled
 from nescio.data.source import Source
 from nescio.errors import InputError
 from nescio.laws.law import unvalidated
@@ -24,6 +25,8 @@ from nescio.model import Model
 from nescio.network import Params
 
 CHUNK = 4096  # rows at a time, where all data are summed over
+Gradient = Callable[[Tensor], tuple[Tensor, Tensor]]
+Move = Callable[..., tuple[Tensor, ...]]  # (Gradient, *tensors) -> tensors, a function of a module: code is kept for each
 
 
 class Batch(NamedTuple):
@@ -50,6 +53,8 @@ class Target:
     rest: Tensor | None = None
     only: Tensor | None = None  # what `.on(pattern)` allows to move, a mask over the whole vector
     held: Source | None = None  # kept out of the data, for early stopping
+    most_rows: int | None = None  # a gradient over more rows than these is summed up in parts, to save memory
+    code: dict[Any, Compiled] | None = None  # where gradients are to be machine code: what was compiled so far
 
     @property
     def size(self) -> int:
@@ -92,9 +97,7 @@ class Target:
 
     def full(self, u: Tensor) -> Tensor:
         """The whole vector, fixed entries included."""
-        if self.slots is None or self.rest is None:
-            return u
-        return self.rest.index_copy(1, self.slots, u)
+        return u if self.slots is None or self.rest is None else self.rest.index_copy(1, self.slots, u)
 
     # ---- density -----------------------------------------------------------------------------------------------
 
@@ -104,8 +107,51 @@ class Target:
 
     def value_and_grad(self, u: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """`log_density` and its gradient, (chains,) and (chains, dim)."""
+        shards = self.shards(batch)
+        if shards == 1:
+            return self._run(evaluate, batch, True, [u], [])
+        value, gradient = u.new_zeros(len(u), dtype=torch.float64), torch.zeros_like(u)
+        for i in range(shards):  # as even as can be, and the prior counts once
+            rows = slice(i * self.size // shards, (i + 1) * self.size // shards)
+            x, y = tree_map(lambda t, rows=rows: t[rows], (batch.x, batch.y))
+            part, slope = self._run(evaluate, batch._replace(x=x, y=y), i == 0, [u], [])
+            value, gradient = value + part, gradient + slope
+        return value, gradient
+
+    def advance(self, move: Move, batch: Batch, chains: Sequence[Tensor], shared: Sequence[Tensor] = ()) -> Any:
+        """move(gradient, *chains, *shared), with gradient(u) = (value, gradient) on this batch: a sampler's step as one piece
+        of code. `chains`: tensors with a leading axis of chains; so has each of the results."""
+        if self.shards(batch) > 1:
+            return move(lambda v: self.value_and_grad(v, batch), *chains, *shared)
+        return self._run(move, batch, True, chains, shared)
+
+    def shards(self, batch: Batch) -> int:
+        """In how many parts the rows of a gradient are summed up."""
+        return 1 if batch.own or self.most_rows is None else -(-self.size // self.most_rows)
+
+    def _run(self, move: Move, batch: Batch, prior: bool, chains: Sequence[Tensor], shared: Sequence[Tensor]) -> Any:
+        if self.code is None:
+            return move(lambda v: self._gradient(v, batch, prior), *chains, *shared)
+        data, form = tree_flatten((batch.x, batch.y))
+        own = [*([] if self.rest is None else [self.rest]), *(data if batch.own else [])]
+        others = [] if batch.own else data
+        key = (move, batch.weight, batch.own, prior)
+        if key not in self.code:
+            counts = (len(chains), len(own), len(shared), len(others))
+
+            def function(*tensors: Tensor) -> tuple[Tensor, ...]:
+                first, mine, given, rows = split(tensors, counts)
+                target = self if self.rest is None else replace(self, rest=mine[0])
+                x, y = tree_unflatten(list(rows if rows else mine[-len(data) :]), form)
+                now = batch._replace(x=x, y=y)
+                return move(lambda v: target._gradient(v, now, prior), *first, *given)
+
+            self.code[key] = Compiled(function)
+        return self.code[key]([*chains, *own], [*shared, *others])
+
+    def _gradient(self, u: Tensor, batch: Batch, prior: bool) -> tuple[Tensor, Tensor]:
         u = u.detach().requires_grad_()
-        value = self.log_density(u, batch)
+        value = self._evaluate(u, batch, {}, jacobian=True, training=False, prior=prior)[0]
         (gradient,) = torch.autograd.grad(value.sum(), u)
         return value.detach(), gradient
 
@@ -133,7 +179,7 @@ class Target:
         return total.to(theta)
 
     def _evaluate(
-        self, u: Tensor, batch: Batch, statistics: Params, jacobian: bool, training: bool
+        self, u: Tensor, batch: Batch, statistics: Params, jacobian: bool, training: bool, prior: bool = True
     ) -> tuple[Tensor, Params]:
         model, temperature = self.model, self.temperature
 
@@ -142,6 +188,8 @@ class Target:
             buffers = {name: b.clone() for name, b in buffers.items()}  # training writes into them
             params = {**model.prior.params(point.values), **buffers}
             likelihood = batch.weight * model.log_likelihood(params, x, y, training)
+            if not prior:
+                return likelihood / temperature, buffers
             if not jacobian:
                 return (point.log_density - point.log_jacobian + likelihood) / temperature, buffers
             joint = (point.log_density + likelihood) / temperature
@@ -160,6 +208,17 @@ class Target:
     def _each(self, function: Callable[[Tensor], Tensor], stacked: Tensor) -> Tensor:
         with unvalidated():
             return vmap(function)(stacked) if len(stacked) > 1 else function(stacked[0])[None]
+
+
+def evaluate(gradient: Gradient, u: Tensor) -> tuple[Tensor, Tensor]:
+    """The move that goes nowhere."""
+    return gradient(u)
+
+
+def split(tensors: Sequence[Tensor], counts: Sequence[int]) -> list[Sequence[Tensor]]:
+    """One sequence as several, of these lengths."""
+    ends = [sum(counts[: i + 1]) for i in range(len(counts))]
+    return [tensors[end - count : end] for end, count in zip(ends, counts, strict=True)]
 
 
 def take(tree: Any) -> Any:

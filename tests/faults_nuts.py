@@ -8,7 +8,7 @@ transitions each statistic (mean and variance of normal scores, and DKW) has a f
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, final
 
 import numpy as np
@@ -28,7 +28,7 @@ from nescio.infer.nuts import NUTS, Info, Point, Stretch
 from nescio.laws import Normal
 from nescio.noise import Noise
 from nescio.posterior.posterior import Ends
-from nescio.target import Target
+from nescio.target import Gradient, Target
 
 NOISE = Noise(5, (), dtype=DOUBLE)
 
@@ -99,7 +99,8 @@ class Alone:
         self.divergent = error > 1000
         self.within.append((u, math.exp(-error)))
         total = sum(w for _, w in self.within)
-        if self.uniform("leaf", level, len(self.within) - 1) * total < math.exp(-error):
+        coins = self.noise.at("leaf", level).uniform(2**level, self.chains)[:, self.i]
+        if coins[len(self.within) - 1].item() * total < math.exp(-error):
             self.candidate = u
         return None if self.divergent else [p]
 
@@ -226,6 +227,10 @@ class Given(Metric):
     def gather(self, x: Tensor) -> Tensor:
         return x
 
+    def __iter__(self) -> Iterator[Tensor]:
+        """What a diagonal metric of ones would hold."""
+        return iter([torch.ones_like(self.p[0])] * 2)
+
 
 def circle(size: float, max_depth: int = 10, chains: int = 6) -> Info:
     """A standard Gaussian in two dimensions on its circular orbit, u ⟂ p and as long: the period is 2π at every phase."""
@@ -338,12 +343,12 @@ def forwards(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Noise, "integers", lambda self, low, high, *shape: torch.ones(shape, dtype=torch.long))
 
 
-def full_kick(target: Target, batch: Any, metric: Metric, at: Point, size: Tensor) -> Point:
+def full_kick(gradient: Gradient, metric: Metric, at: Point, size: Tensor) -> Point:
     """Kick, drift, and no second kick: neither reversible nor right."""
     p = at.p + size * at.gradient
     u = at.u + size * metric.velocity(p)
-    log_density, gradient = target.value_and_grad(u, batch)
-    return Point(u, p, gradient, log_density)
+    log_density, slope = gradient(u)
+    return Point(u, p, slope, log_density)
 
 
 def potential(start: State, p0: Tensor, log_density: Tensor, p: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import NamedTuple, final
 
 import torch
@@ -124,6 +125,11 @@ class Dense(Covariances, Metric):
 
     def gather(self, x: Tensor) -> Tensor:
         return torch.linalg.solve_triangular(self.root, x.mT, upper=False).mT
+
+
+def remade(tensors: Sequence[Tensor]) -> Metric:
+    """The metric that holds these."""
+    return Dense._make(tensors) if tensors[0].dim() == 2 else Diagonal._make(tensors)
 
 
 class Moments(NamedTuple):

@@ -16,7 +16,7 @@ from nescio.target import Target
 NAME = "run.safetensors"
 
 
-def identity(target: Target, method: object, seed: int) -> dict[str, Any]:
+def identity(target: Target, method: object, seed: int, compile: bool | None) -> dict[str, Any]:
     """All that decides what a run computes, but for the data: of those only the number of rows."""
     network = target.model.network
     return {
@@ -26,6 +26,7 @@ def identity(target: Target, method: object, seed: int) -> dict[str, Any]:
         "device": network.like.device.type,
         "method": spelled(method),
         "seed": seed,
+        "compile": compile,
         "temperature": target.temperature,
         "rows": target.source.size,
     }

@@ -13,17 +13,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple, Protocol, final
 
 import torch
 from torch import Tensor
 
 from nescio.data.source import Source
-from nescio.infer.adapt import Metric, Moments, StepSize, Windows, identity
+from nescio.infer.adapt import Metric, Moments, StepSize, Windows, identity, remade
 from nescio.infer.sampler import Sampler
 from nescio.noise import Noise
 from nescio.posterior.posterior import Ends
-from nescio.target import Batch, Target
+from nescio.target import Batch, Gradient, Target
 
 DIVERGENT = 1000.0  # an energy error above this is a divergence
 LEAST_DRAWS = 10  # from which a metric is estimated; a window with fewer goes on into the next
@@ -40,10 +40,19 @@ class State(NamedTuple):
     metric: Metric
 
 
+class Start(Protocol):
+    """Where a trajectory begins, as far as its energy goes."""
+
+    @property
+    def log_density(self) -> Tensor: ...
+    @property
+    def metric(self) -> Metric: ...
+
+
 class Info(NamedTuple):
     acceptance: Tensor  # (chains,), probability
     divergent: Tensor  # (chains,)
-    energy: Tensor  # (chains,)
+    energy: Tensor  # (chains,), H where the trajectory begins, its momentum just drawn
     leapfrogs: int
     step_size: float
 
@@ -60,6 +69,9 @@ class HMC(Sampler):
 
     def batch(self, source: Source) -> int:
         return source.size  # a density is compared with itself: all data, always
+
+    def gradients(self) -> float:
+        return (1 + self.leapfrog) / 2
 
     def init(self, target: Target, ends: Ends, noise: Noise) -> State:
         u = target.u(ends.theta)
@@ -98,15 +110,23 @@ def leapfrog(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """`count` steps of kick, drift, kick; neighbouring half kicks are joined."""
     u, gradient, log_density = start.u, start.gradient, start.log_density
-    p = p + 0.5 * size * gradient
+    whole, half = (torch.tensor(x, dtype=torch.float64, device=u.device) for x in (size, 0.5 * size))
+    p = p + half * gradient
     for i in range(count):
-        u = u + size * start.metric.velocity(p)
-        log_density, gradient = target.value_and_grad(u, batch)
-        p = p + (size if i + 1 < count else 0.5 * size) * gradient
+        kick = whole if i + 1 < count else half
+        u, p, log_density, gradient = target.advance(drift_and_kick, batch, [u, p], [whole, kick, *start.metric])
     return u, p, log_density, gradient
 
 
-def energy_error(start: State, p0: Tensor, log_density: Tensor, p: Tensor) -> Tensor:
+def drift_and_kick(
+    gradient: Gradient, u: Tensor, p: Tensor, drift: Tensor, kick: Tensor, *metric: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    u = u + drift * remade(metric).velocity(p)
+    log_density, slope = gradient(u)
+    return u, p + kick * slope, log_density, slope
+
+
+def energy_error(start: Start, p0: Tensor, log_density: Tensor, p: Tensor) -> Tensor:
     """ΔH in double precision; the kinetic difference is (p - p0)ᵀ Σ (p + p0) / 2, elementwise before it is summed."""
     kinetic = 0.5 * ((p - p0).double() * start.metric.velocity(p + p0).double()).sum(1)
     error = kinetic - (log_density.double() - start.log_density.double())

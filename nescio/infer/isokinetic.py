@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from nescio.noise import Noise
-from nescio.target import Batch, Target
+from nescio.target import Batch, Gradient, Target
 
 B = 0.1931833275037836  # McLachlan (1995): the smallest error among five-stage steps of second order
 COLUMNS, ROWS = 256, 64  # of a trace: as many coordinates and chains tell how fast a chain forgets
@@ -34,20 +34,29 @@ class Point(NamedTuple):
 
 
 def path(target: Target, batch: Batch, root: Tensor, start: Point, size: float, count: int) -> tuple[Point, Tensor]:
-    """`count` steps and their energy error; the last kick of a step is joined with the first of the next."""
-    x, log_density, gradient = start.x, start.log_density, start.gradient
-    v, kinetic = kick(start.v, pull(root, gradient), B * size)
-    for i in range(count):
-        for coefficient in (1 - 2 * B, 2 * B if i + 1 < count else B):
-            x = x + push(root, 0.5 * size * v)
-            log_density, gradient = target.value_and_grad(x, batch)
-            v, change = kick(v, pull(root, gradient), coefficient * size)
-            kinetic = kinetic + change
-    error = kinetic - (log_density.double() - start.log_density.double())
-    return Point(x, v, log_density, gradient), error
+    """`count` steps and their energy error."""
+    point, kinetic = start, torch.zeros_like(start.log_density, dtype=torch.float64)
+    length = torch.tensor(size, dtype=torch.float64, device=root.device)
+    for _ in range(count):
+        *moved, change = target.advance(step, batch, [*point], [root, length])
+        point, kinetic = Point(*moved), kinetic + change
+    return point, kinetic - (point.log_density.double() - start.log_density.double())
 
 
-def kick(v: Tensor, gradient: Tensor, size: float) -> tuple[Tensor, Tensor]:
+def step(
+    gradient: Gradient, x: Tensor, v: Tensor, log_density: Tensor, slope: Tensor, root: Tensor, size: Tensor
+) -> tuple[Tensor, ...]:
+    """The next Point and the kinetic change."""
+    v, kinetic = kick(v, pull(root, slope), B * size)
+    for coefficient in (1 - 2 * B, B):
+        x = x + push(root, 0.5 * size * v)
+        log_density, slope = gradient(x)
+        v, change = kick(v, pull(root, slope), coefficient * size)
+        kinetic = kinetic + change
+    return x, v, log_density, slope, kinetic
+
+
+def kick(v: Tensor, gradient: Tensor, size: Tensor | float) -> tuple[Tensor, Tensor]:
     """The directions after a time `size` in a constant gradient, and the kinetic change, in double precision."""
     most = v.shape[1] - 1
     norm = torch.linalg.vector_norm(gradient, dim=1, keepdim=True, dtype=torch.float64)
@@ -62,9 +71,9 @@ def kick(v: Tensor, gradient: Tensor, size: float) -> tuple[Tensor, Tensor]:
     return turned, most * change[:, 0]
 
 
-def refresh(v: Tensor, z: Tensor, size: float, length: float) -> Tensor:
+def refresh(v: Tensor, z: Tensor, size: Tensor, length: Tensor) -> Tensor:
     """Directions that forget themselves over the distance `length`; after a time `size` of it."""
-    nu = math.sqrt(math.expm1(min(2 * size / length, 700.0)) / v.shape[1])
+    nu = ((2 * size / length).clamp(max=700.0).expm1() / v.shape[1]).sqrt()
     return normalise(v + nu * z)
 
 

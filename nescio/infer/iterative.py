@@ -30,6 +30,7 @@ from nescio.target import Batch, Target
 
 BUDGET = 2 * 2**30  # bytes of activations, forward and backward, that a block of chains may take
 LARGEST_BATCH = 128
+PAYS = 10_000  # gradients: compiling takes seconds and saves half a millisecond of each, on a small network
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,10 @@ class Iterative(Method):
     @abstractmethod
     def step(self, target: Target, state: Any, batch: Batch, noise: Noise) -> tuple[Any, Any]:
         """(next State, Info for the diagnostics or None)."""
+
+    def gradients(self) -> float:
+        """About how many gradients a step takes: whether machine code pays. None for a method that has no use for it."""
+        return 0.0
 
     def freeze(self, state: Any) -> Any:
         """The State as a tree of tensors and numbers that can be stored; most are one."""
@@ -112,7 +117,8 @@ def drive(method: Iterative, target: Target, start: Start, run: Run) -> Posterio
         )
     target = target.free(mask, ends.theta)
     batch = method.batch(target.source)
-    width = chains_per_block(target, batch) if method.separable() else 1
+    width, most_rows = room(target, batch)
+    width, target = width if method.separable() else 1, replace(target, most_rows=most_rows)
     parts = []
     for first in range(0, start.chains, width):
         block = slice(first, first + width)
@@ -128,6 +134,8 @@ def drive_block(
     chains, per_epoch = len(ends.theta), -(-target.size // batch)
     bounds = [i * target.size // per_epoch for i in range(per_epoch + 1)]  # even batches: no ragged last one
     total = method.steps(per_epoch)
+    if total * method.gradients() >= PAYS if run.compile is None else run.compile:
+        target = replace(target, code={})
     state = method.init(target, ends, run.noise.at("init"))
     if run.folder is None:
         record: Record = Held()
@@ -158,6 +166,8 @@ def drive_block(
             if stop:
                 break
         posterior = method.posterior(target, record.states(method.keep(target, state)), record.infos)
+    if target.code is not None:
+        posterior.info["compiled"] = next((code.note for code in target.code.values() if code.note), True)
     if record.note is not None:
         posterior.info["note"] = record.note
     return posterior
@@ -173,14 +183,14 @@ def minibatch(wanted: int | None, source: Source) -> int:
     return wanted
 
 
-def chains_per_block(target: Target, batch: int) -> int:
-    """How many chains share one call: one where the network does not vectorise, else what memory allows."""
+def room(target: Target, batch: int) -> tuple[int, int]:
+    """What memory allows: how many chains share one call (one where the network does not vectorise), and how many rows."""
     x, _ = target.source.rows(torch.arange(min(2, target.size)))
     network = target.model.network
+    per_row = 3 * network.bytes_per_point(x)
     if not network.vectorises(x, training=True):
-        return 1
-    per_chain = 3 * batch * network.bytes_per_point(x) + 8 * target.model.dim * 4
-    return max(1, BUDGET // per_chain)
+        return 1, max(1, BUDGET // per_row)
+    return max(1, BUDGET // (batch * per_row + 8 * target.model.dim * 4)), max(1, BUDGET // per_row)
 
 
 def join(parts: Sequence[Posterior]) -> Posterior:

@@ -36,15 +36,19 @@ class ULA(Sampler):
     def batch(self, source: Source) -> int:
         return source.size
 
+    def gradients(self) -> float:
+        return 1.0
+
     def init(self, target: Target, ends: Ends, noise: Noise) -> State:
         return start(target, ends, self.step_size)
 
     def step(self, target: Target, state: State, batch: Batch, noise: Noise) -> tuple[State, Info]:
         h = self.step_size
-        u = state.u + h * state.gradient + math.sqrt(2 * h) * noise.normal(*state.u.shape)
+        z = noise.normal(*state.u.shape)
+        u = state.u + h * state.gradient + math.sqrt(2 * h) * z
         log_density, gradient = target.value_and_grad(u, batch)
         new = state._replace(u=u, log_density=log_density, gradient=gradient, step=state.step + 1)
-        return new, Info(torch.ones_like(log_density), ~log_density.isfinite(), -log_density, 1, h)
+        return new, Info(torch.ones_like(log_density), ~log_density.isfinite(), energy(state, z), 1, h)
 
     def point(self, state: State) -> tuple[Tensor, Tensor]:
         return state.u, state.log_density
@@ -64,6 +68,9 @@ class MALA(Sampler):
 
     def batch(self, source: Source) -> int:
         return source.size
+
+    def gradients(self) -> float:
+        return 1.0
 
     def init(self, target: Target, ends: Ends, noise: Noise) -> State:
         return start(target, ends, self.step_size, self.dense)
@@ -87,7 +94,7 @@ class MALA(Sampler):
             gradient=torch.where(took[:, None], gradient, state.gradient),
             step=state.step + 1,
         )
-        info = Info(accept, error > DIVERGENT, -state.log_density, 1, size)
+        info = Info(accept, error > DIVERGENT, energy(state, z), 1, size)
         return (adapt(new, float(accept.mean()), self.acceptance, self.warmup, self.dense) if warm else new), info
 
     def point(self, state: State) -> tuple[Tensor, Tensor]:
@@ -95,6 +102,11 @@ class MALA(Sampler):
 
     def summary(self, infos: Sequence[Info]) -> dict[str, Any]:
         return summary(infos)
+
+
+def energy(state: State, z: Tensor) -> Tensor:
+    """H where the step begins, with z as its momentum: a Langevin step is one leapfrog of size √(2h)."""
+    return 0.5 * z.square().sum(1, dtype=torch.float64) - state.log_density
 
 
 def start(target: Target, ends: Ends, size: float, dense: bool = False) -> State:

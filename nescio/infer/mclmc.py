@@ -20,11 +20,11 @@ from torch import Tensor
 from nescio.data.source import Source
 from nescio.errors import InputError, UnsupportedError
 from nescio.infer.adapt import StepSize
-from nescio.infer.isokinetic import Plan, Point, Tuning, correlation_time, directions, path, refresh
+from nescio.infer.isokinetic import Plan, Point, Tuning, correlation_time, directions, normalise, path, refresh, step
 from nescio.infer.sampler import Sampler
 from nescio.noise import Noise
 from nescio.posterior.posterior import Ends
-from nescio.target import Batch, Target
+from nescio.target import Batch, Gradient, Target
 
 DIVERGENT = 1000.0  # an energy error above this, or above the number of dimensions, is a divergence
 
@@ -93,29 +93,21 @@ class MCLMC(Sampler):
     def batch(self, source: Source) -> int:
         return source.size
 
+    def gradients(self) -> float:
+        return 2.0
+
     def init(self, target: Target, ends: Ends, noise: Noise) -> State:
         tuning = Tuning.start(target.u(ends.theta), self.length, False, self.warmup)
         return begin(target, ends, noise, EnergyStep(self.step_size), tuning)
 
     def step(self, target: Target, state: State, batch: Batch, noise: Noise) -> tuple[State, Info]:
-        size, length = state.step_size.now, state.tuning.length
-        v = refresh(state.direction, noise.at("before").normal(*state.u.shape), size / 2, length)
-        start = Point(state.u, v, state.log_density, state.gradient)
-        end, error = path(target, batch, state.tuning.root, start, size, 1)
-        v = refresh(end.v, noise.at("after").normal(*state.u.shape), size / 2, length)
-        failed = ~finite(end, error) | (error.abs() > max(DIVERGENT, target.dim))
-        stay = failed[:, None]
-        # where a step failed the chain stays, and tries another direction
-        fresh = directions(noise.at("anew"), v) if bool(failed.any()) else v
-        new = state._replace(
-            u=torch.where(stay, state.u, end.x),
-            direction=torch.where(stay, fresh, v),
-            log_density=torch.where(failed, state.log_density, end.log_density),
-            gradient=torch.where(stay, state.gradient, end.gradient),
-            step=state.step + 1,
-        )
-        error = torch.where(failed, 0.0, error)
-        info = Info(error, failed, (~failed).to(error), 2, size, length, target.dim)
+        size, tuning = state.step_size.now, state.tuning
+        before, after = noise.normal(2, *state.u.shape)
+        here = [state.u, state.direction, state.log_density, state.gradient, before, after]
+        numbers = torch.tensor([size, tuning.length], dtype=torch.float64).to(state.u.device)
+        u, v, log_density, gradient, error, failed = target.advance(langevin, batch, here, [tuning.root, numbers])
+        new = state._replace(u=u, direction=v, log_density=log_density, gradient=gradient, step=state.step + 1)
+        info = Info(error, failed, (~failed).to(error), 2, size, tuning.length, target.dim)
         if state.step < self.warmup:
             # a chain that started outside the support tells nothing about the step size
             lost = failed & state.log_density.isfinite() & state.gradient.isfinite().all(1)
@@ -166,6 +158,9 @@ class AdjustedMCLMC(Sampler):
     def batch(self, source: Source) -> int:
         return source.size
 
+    def gradients(self) -> float:
+        return 16.0  # a guess: the length of a path is tuned
+
     def init(self, target: Target, ends: Ends, noise: Noise) -> State:
         tuning = Tuning.start(target.u(ends.theta), self.length, self.dense, self.warmup)
         return begin(target, ends, noise, StepSize.start(self.step_size), tuning)
@@ -212,6 +207,35 @@ class AdjustedMCLMC(Sampler):
 
     def summary(self, infos: Sequence[Info]) -> dict[str, Any]:
         return summary(infos)
+
+
+def langevin(
+    gradient: Gradient,
+    u: Tensor,
+    v: Tensor,
+    log_density: Tensor,
+    slope: Tensor,
+    before: Tensor,
+    after: Tensor,
+    root: Tensor,
+    numbers: Tensor,
+) -> tuple[Tensor, ...]:
+    """One step between two half refreshes. Where it fails the chain stays, and tries a direction that nothing else has used."""
+    size, length = numbers[0], numbers[1]
+    turned = refresh(v, before, size / 2, length)
+    *moved, kinetic = step(gradient, u, turned, log_density, slope, root, size)
+    end = Point(*moved)
+    error = kinetic - (end.log_density.double() - log_density.double())
+    failed = ~finite(end, error) | (error.abs() > max(DIVERGENT, u.shape[1]))
+    stay = failed[:, None]
+    return (
+        torch.where(stay, u, end.x),
+        torch.where(stay, normalise(after), refresh(end.v, after, size / 2, length)),
+        torch.where(failed, log_density, end.log_density),
+        torch.where(stay, slope, end.gradient),
+        torch.where(failed, 0.0, error),
+        failed,
+    )
 
 
 def begin(target: Target, ends: Ends, noise: Noise, size: EnergyStep | StepSize, tuning: Tuning) -> State:

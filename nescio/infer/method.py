@@ -50,6 +50,7 @@ class Run(NamedTuple):
     noise: Noise
     progress: Callable[[Progress], None] | None
     folder: str | None = None
+    compile: bool | None = None
 
     def at(self, *key: str | int) -> Run:
         return self._replace(noise=self.noise.at(*key))
@@ -152,6 +153,7 @@ def fit(
     device: str | torch.device | None = None,
     progress: Callable[[Progress], None] | None = None,
     folder: str | PathLike[str] | None = None,
+    compile: bool | None = None,
 ) -> Posterior:
     """The posterior of the model's weights given data, by a method.
 
@@ -159,6 +161,7 @@ def fit(
     p(θ|D)^(1/T). `progress` is called now and then; the library itself prints nothing.
     `folder`: draws and checkpoints go there while the run lasts. If it is killed, the same call goes on where it was, and its
     posterior is bit for bit that of a run that was not.
+    `compile`: gradients as machine code, which takes seconds to make; by default where a run is long enough to gain by it.
     """
     if not isinstance(method, Method):
         raise InputError("method must be a Method", repr(method), "write for instance 5 * MAP()")
@@ -173,10 +176,10 @@ def fit(
     target = Target(model, given, float(temperature))
     noise = model.noise(seed, "fit")
     if folder is None:
-        posterior = method.run(target, Start(), Run(noise, progress))
+        posterior = method.run(target, Start(), Run(noise, progress, None, compile))
     else:
-        with claimed(folder, identity(target, method, seed)) as place:
-            posterior = method.run(target, Start(), Run(noise, progress, place))
+        with claimed(folder, identity(target, method, seed, compile)) as place:
+            posterior = method.run(target, Start(), Run(noise, progress, place, compile))
     if (
         isinstance(posterior, Draws) and posterior.theta.shape[1] >= LEAST_DRAWS
     ):  # have the chains mixed? it travels along

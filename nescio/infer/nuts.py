@@ -27,18 +27,18 @@ from torch.utils._pytree import tree_map
 
 from nescio.data.source import Source
 from nescio.errors import InputError
-from nescio.infer.adapt import Metric, Moments, StepSize, identity
+from nescio.infer.adapt import Metric, Moments, StepSize, identity, remade
 from nescio.infer.hmc import DIVERGENT, State, adapt, energy_error, summary
 from nescio.infer.sampler import Sampler
 from nescio.noise import Noise
 from nescio.posterior.posterior import Ends
-from nescio.target import Batch, Target
+from nescio.target import Batch, Gradient, Target
 
 
 class Info(NamedTuple):
     acceptance: Tensor  # (chains,), the mean of min(1, w) over the leaves
     divergent: Tensor  # (chains,)
-    energy: Tensor  # (chains,)
+    energy: Tensor  # (chains,), H where the trajectory begins, its momentum just drawn
     depth: Tensor  # (chains,), doublings that were kept
     leapfrogs: Tensor  # (chains,), those of thrown-away halves included
     step_size: float
@@ -118,6 +118,9 @@ class NUTS(Sampler):
     def batch(self, source: Source) -> int:
         return source.size  # a density is compared with itself: all data, always
 
+    def gradients(self) -> float:
+        return 16.0  # a guess: the length of a tree is not known before
+
     def init(self, target: Target, ends: Ends, noise: Noise) -> State:
         u = target.u(ends.theta)
         log_density, gradient = target.value_and_grad(u, target.batch(None))
@@ -174,15 +177,11 @@ def grow(block: Block, batch: Batch, point: Point, size: Tensor, level: int, noi
     """2^level leaves beyond `point`. A chain whose half turns back or diverges drops out at once."""
     metric, draw, stack, chains = block.start.metric, point, [], len(tally.leapfrogs)
     weight = torch.full_like(block.start.log_density, -torch.inf, dtype=torch.float64)
-    accept = torch.zeros_like(weight)
+    accept, coins = torch.zeros_like(weight), noise.at("leaf", level).uniform(2**level, chains)
     for n in range(2**level):
-        point = leap(block.target, batch, metric, point, size)
-        error = energy_error(block.start, block.p0, point.log_density, point.p)
-        weight = torch.logaddexp(weight, -error)
-        took = noise.at("leaf", level, n).uniform(chains)[block.rows] < leaf_chance(-error, weight)
-        draw = Point(
-            *(torch.where(took if x.dim() == 1 else took[:, None], x, y) for x, y in zip(point, draw, strict=True))
-        )
+        here = [*point, *draw, weight, size, block.p0, block.start.log_density, coins[n, block.rows]]
+        *both, weight, error = block.target.advance(leaf, batch, here, [*metric])
+        point, draw = Point(*both[:4]), Point(*both[4:])
         accept = accept + (-error).exp().clamp(max=1.0)
         diverged = error > DIVERGENT
         whole = ~(join(metric, stack, point.p, n) | diverged)
@@ -196,12 +195,32 @@ def grow(block: Block, batch: Batch, point: Point, size: Tensor, level: int, noi
     return Half(block, stack[0], point, draw, weight)
 
 
-def leap(target: Target, batch: Batch, metric: Metric, at: Point, size: Tensor) -> Point:
+class Began(NamedTuple):
+    """What an energy error needs to know of the state where a trajectory began."""
+
+    log_density: Tensor
+    metric: Metric
+
+
+def leaf(gradient: Gradient, *given: Tensor) -> tuple[Tensor, ...]:
+    """The next point, the draw after it, the weight of the half up to it, and its energy error."""
+    point, draw = Point(*given[:4]), Point(*given[4:8])
+    weight, size, p0, began, coin, *tensors = given[8:]
+    metric = remade(tensors)
+    point = leap(gradient, metric, point, size)
+    error = energy_error(Began(began, metric), p0, point.log_density, point.p)
+    weight = torch.logaddexp(weight, -error)
+    took = coin < leaf_chance(-error, weight)
+    chosen = [torch.where(took if x.dim() == 1 else took[:, None], x, y) for x, y in zip(point, draw, strict=True)]
+    return *point, *chosen, weight, error
+
+
+def leap(gradient: Gradient, metric: Metric, at: Point, size: Tensor) -> Point:
     """One leapfrog step: kick, drift, kick. A negative size, (chains, 1), goes back in time."""
     p = at.p + 0.5 * size * at.gradient
     u = at.u + size * metric.velocity(p)
-    log_density, gradient = target.value_and_grad(u, batch)
-    return Point(u, p + 0.5 * size * gradient, gradient, log_density)
+    log_density, slope = gradient(u)
+    return Point(u, p + 0.5 * size * slope, slope, log_density)
 
 
 def join(metric: Metric, stack: list[Stretch], p: Tensor, n: int) -> Tensor:

@@ -48,6 +48,9 @@ class SGHMC(Sampler):
     def batch(self, source: Source) -> int:
         return minibatch(self.batch_size, source)
 
+    def gradients(self) -> float:
+        return 1.0
+
     def init(self, target: Target, ends: Ends, noise: Noise) -> State:
         u = target.u(ends.theta)
         v = self.step_size**0.5 * noise.normal(*u.shape)

@@ -50,6 +50,9 @@ class SGLD(Sampler):
     def batch(self, source: Source) -> int:
         return minibatch(self.batch_size, source)
 
+    def gradients(self) -> float:
+        return 1.0
+
     def init(self, target: Target, ends: Ends, noise: Noise) -> State:
         u = target.u(ends.theta)
         return State(u, torch.zeros_like(u[:, 0]), ends.statistics, torch.zeros_like(u))

@@ -1,0 +1,168 @@
+"""Machine code gives what plain code gives: densities, gradients and whole steps of the samplers; where it cannot, it says so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from nescio import Model, fit
+from nescio.compiled import Compiled, agree, tanh
+from nescio.data.source import source
+from nescio.infer import HMC, MCLMC, NUTS, SGHMC, iterative
+from nescio.infer.sampler import Sampler
+from nescio.laws import HalfCauchy, Horseshoe, Normal, StudentT
+from nescio.likelihoods import Categorical, Gaussian, Heteroscedastic
+from nescio.nets import FilterResponseNorm, mlp
+from nescio.target import Target
+
+DOUBLE = torch.float64
+
+
+def conv_net() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(1, 3, 3), FilterResponseNorm(3), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(27, 3))
+
+
+def problem(name: str) -> tuple[Model, tuple[Tensor, Tensor]]:
+    x, y = torch.randn(30, 4), torch.randn(30, 1)
+    images, labels = torch.randn(20, 1, 8, 8), torch.randint(0, 3, (20,))
+    return {
+        "gaussian": (Model(mlp(4, 5, 1, activation=nn.Tanh), Normal(0, 1), Gaussian(HalfCauchy(1.0))), (x, y)),
+        "horseshoe": (Model(mlp(4, 5, 2), Horseshoe(0.1), Heteroscedastic()), (x, y)),
+        "student": (Model(mlp(4, 5, 1, activation=nn.SiLU), StudentT(3, 0, 1), Gaussian(0.3)), (x, y)),
+        "images": (Model(conv_net(), Normal(0, 1), Categorical()), (images, labels)),
+    }[name]
+
+
+@pytest.mark.parametrize("name", ["gaussian", "horseshoe", "student", "images"])
+def test_gradients_are_those_of_plain_code(name: str) -> None:
+    model, data = problem(name)
+    target = Target(model, source(data), temperature=1.3)
+    u = 0.3 * torch.randn(6, model.dim)
+    plain = target.value_and_grad(u, target.batch(None))
+    quick = replace(target, code={})
+    for rows in (6, 1):  # one chain of six is padded, or has a version of its own
+        value, gradient = quick.value_and_grad(u[:rows], target.batch(None))
+        torch.testing.assert_close(value, plain[0][:rows], rtol=1e-5, atol=1e-4)
+        torch.testing.assert_close(gradient, plain[1][:rows], rtol=1e-3, atol=1e-3)
+    assert quick.code is not None and [code.note for code in quick.code.values()] == [None]
+
+
+def test_shards_add_up_and_the_prior_counts_once() -> None:
+    model, data = problem("gaussian")
+    target = Target(model, source(data))
+    u = 0.3 * torch.randn(3, model.dim)
+    whole = target.value_and_grad(u, target.batch(None))
+    for quick in (replace(target, most_rows=7), replace(target, most_rows=7, code={})):
+        value, gradient = quick.value_and_grad(u, target.batch(None))
+        torch.testing.assert_close(value, whole[0], rtol=1e-6, atol=1e-4)
+        torch.testing.assert_close(gradient, whole[1], rtol=1e-4, atol=1e-4)
+
+
+SAMPLERS: dict[str, Sampler] = {
+    "HMC": HMC(draws=3, warmup=3, leapfrog=3, step_size=1e-3),
+    "HMC, dense": HMC(draws=3, warmup=3, leapfrog=3, step_size=1e-3, dense=True),
+    "NUTS": NUTS(draws=3, warmup=0, max_depth=3, step_size=1e-3),
+    "MCLMC": MCLMC(draws=5, warmup=0, step_size=1e-2),
+    "SGHMC": SGHMC(draws=4, warmup=1, batch_size=7),
+}
+
+
+@pytest.mark.parametrize("name", list(SAMPLERS))
+def test_samplers_take_the_same_steps(name: str) -> None:
+    """In double precision rounding cannot grow to 1e-6 in a few steps; another step would show at once."""
+    x, y = torch.randn(22, 3, dtype=DOUBLE), torch.randn(22, 1, dtype=DOUBLE)
+    model = Model(mlp(3, 4, 1).double(), Normal(0, 1), Gaussian(0.5))
+    plain, quick = (fit(model, (x, y), 5 * SAMPLERS[name], compile=c) for c in (False, True))
+    assert quick.info["compiled"] is True and "compiled" not in plain.info
+    torch.testing.assert_close(quick.theta, plain.theta, rtol=1e-6, atol=1e-6)
+    assert not torch.equal(plain.theta[:, 0], plain.theta[:, -1])  # they moved
+
+
+def test_fixed_weights_follow_their_chain() -> None:
+    x, y = torch.randn(22, 3, dtype=DOUBLE), torch.randn(22, 1, dtype=DOUBLE)
+    model = Model(mlp(3, 4, 1).double(), Normal(0, 1), Gaussian(0.5))
+    method = 5 * NUTS(draws=4, warmup=0, max_depth=4, step_size=0.05).on("2.*")  # drops out at different depths
+    plain, quick = (fit(model, (x, y), method, compile=c) for c in (False, True))
+    torch.testing.assert_close(quick.theta, plain.theta, rtol=1e-6, atol=1e-6)
+    assert quick.info["compiled"] is True
+
+
+def test_a_killed_run_goes_on_compiled(tmp_path: Path) -> None:
+    x, y = torch.randn(22, 3), torch.randn(22, 1)
+    model = Model(mlp(3, 4, 1), Normal(0, 1), Gaussian(0.5))
+    method = 2 * HMC(draws=30, warmup=10, leapfrog=3)
+    whole = fit(model, (x, y), method, compile=True, folder=tmp_path / "whole")
+
+    class Killed(Exception): ...
+
+    def kill(progress: object) -> None:
+        raise Killed
+
+    with pytest.raises(Killed):
+        fit(model, (x, y), method, compile=True, folder=tmp_path / "killed", progress=kill)
+    resumed = fit(model, (x, y), method, compile=True, folder=tmp_path / "killed")
+    assert torch.equal(whole.theta, resumed.theta)
+
+
+def test_long_runs_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = torch.randn(22, 3), torch.randn(22, 1)
+    model = Model(mlp(3, 4, 1), Normal(0, 1), Gaussian(0.5))
+    monkeypatch.setattr(iterative, "PAYS", 100)
+    assert "compiled" not in fit(model, (x, y), HMC(draws=10, warmup=0, leapfrog=9)).info  # 50 gradients
+    assert fit(model, (x, y), HMC(draws=20, warmup=0, leapfrog=9)).info["compiled"] is True  # 100
+    assert "compiled" not in fit(model, (x, y), HMC(draws=20, warmup=0, leapfrog=9), compile=False).info
+
+
+class Branching(nn.Module):
+    """Its way depends on its numbers: nothing that one trace could follow."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(1, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        f = functional.linear(x, self.weight)
+        return f if f.sum() > 0 else 2 * f
+
+
+def test_says_why_it_did_not_compile() -> None:
+    x, y = torch.randn(22, 3), torch.randn(22, 1)
+    model, method = Model(Branching(), Normal(0, 1), Gaussian(0.5)), HMC(draws=5, warmup=0, leapfrog=3)
+    posterior = fit(model, (x, y), method, compile=True)
+    assert isinstance(posterior.info["compiled"], str) and posterior.info["compiled"]
+    assert torch.equal(posterior.theta, fit(model, (x, y), method, compile=False).theta)
+
+
+def test_a_tensor_given_twice_is_two_inputs() -> None:
+    code, a, b = Compiled(lambda v, w: (v - w,)), torch.randn(3, 2), torch.randn(3, 2)
+    assert torch.equal(code([a, a], [])[0], torch.zeros(3, 2))
+    assert torch.equal(code([a, b], [])[0], a - b) and code.note is None
+
+
+def test_wrong_code_is_not_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nescio.compiled.tanh", lambda x: tanh(x) * 1.01)
+    u = torch.randn(3, 4)
+    code = Compiled(lambda v: (v.tanh().sum(1), v.tanh()))
+    assert torch.equal(code([u], [])[1], u.tanh()) and code.note is not None and "differ" in code.note
+
+
+def test_agreement_sees_shape_precision_and_value() -> None:
+    a = torch.randn(5)
+    eps = torch.finfo(torch.float32).eps
+    assert agree([a], [a + 1e-6], eps) and agree([a.log()], [a.log()], eps)
+    for other in (a[:, None], a.double(), 1.01 * a, torch.where(a == a.max(), torch.nan, a)):
+        assert not agree([other], [a], eps)
+
+
+def test_shapes_that_never_repeat_end_in_plain_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nescio.compiled.VERSIONS", 2)
+    code = Compiled(lambda v, w: ((v * w[0]).sum(1),))
+    for n in range(1, 5):
+        w = torch.randn(n)
+        torch.testing.assert_close(code([torch.ones(2, 3)], [w])[0], 3 * w[:1].expand(2))
+    assert code.note is not None and "shapes vary" in code.note
