@@ -18,8 +18,10 @@ from torch import Tensor
 
 VERSIONS = 12  # shapes of which code is kept; beyond, something varies that should not
 SHRINK = 4  # a version serves this many times fewer chains before a narrower one is made
+HALVES = {torch.bfloat16, torch.float16}
 ROUNDING = 2000  # units of precision by which sums in another order may differ
 Function = Callable[..., tuple[Tensor, ...]]
+Version = Callable[[Sequence[Tensor], int], tuple[Tensor, ...]]  # (arguments, how often)
 
 
 @final
@@ -28,12 +30,15 @@ class Compiled:
 
     def __init__(self, function: Function) -> None:
         self.function = function
-        self.versions: dict[Any, Function] = {}
+        self.versions: dict[Any, Version] = {}
         self.width = 0
         self.note: str | None = None
 
-    def __call__(self, chains: Sequence[Tensor], others: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """`chains`: what has a leading axis of chains; so has every result. `others`: what all of them share."""
+    def __call__(
+        self, chains: Sequence[Tensor], others: Sequence[Tensor], times: int | None = None
+    ) -> tuple[Tensor, ...]:
+        """`chains`: what has a leading axis of chains; so has every result. `others`: what all of them share.
+        `times`: so often, the results of one call in the place of the first arguments of the next."""
         rows = len(chains[0])
         self.width = max(self.width, rows)
         width = self.width
@@ -42,31 +47,33 @@ class Compiled:
         if width > rows:
             padding = torch.arange(width, device=chains[0].device).clamp_(max=rows - 1)
             chains = [x[padding] for x in chains]
-        key = tuple([x.shape for x in chains] + [x.shape for x in others])
+        inputs = [*chains, *others]
+        key = (times is None, *(x.shape for x in inputs))
         version = self.versions.get(key)
         if version is None:
-            version = self.versions[key] = self.make([*chains, *others])
-        out = version(*chains, *others)
+            version = self.versions[key] = self.make(inputs, fed=times is not None)
+        out = version(inputs, times or 1)
         return out if width == rows else tuple(x[:rows] for x in out)
 
-    def make(self, inputs: Sequence[Tensor]) -> Function:
+    def make(self, inputs: Sequence[Tensor], fed: bool) -> Version:
         """Code for these shapes, or the plain function."""
         if len(self.versions) >= VERSIONS:
             self.note = f"shapes vary: code was made for {VERSIONS} of them"
-            return self.function
+            return looped(self.function)
         try:
-            version = machine_code(self.function, inputs)
-            if not agree(version(*inputs), self.function(*inputs), torch.finfo(inputs[0].dtype).eps):
+            code, eps = machine_code(self.function, inputs)
+            version = recorded(code, inputs, fed) if inputs[0].is_cuda else looped(code)
+            if not agree(version(inputs, 1), self.function(*inputs), eps):
                 raise ArithmeticError("compiled and plain results differ")
         except Exception as error:  # a compiler may fail in any way: the plain function never does
             self.note = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
-            return self.function
+            return looped(self.function)
         return version
 
 
-def machine_code(function: Function, inputs: Sequence[Tensor]) -> Function:
-    """Traced at these inputs and compiled; constants that the function closes over are kept by the code."""
-    from torch._inductor import compile as inductor
+def machine_code(function: Function, inputs: Sequence[Tensor]) -> tuple[Function, float]:
+    """Traced at these inputs and compiled, and the unit of its coarsest precision. What the function closes over is a constant."""
+    from torch._inductor import standalone_compile
     from torch.fx.experimental.proxy_tensor import make_fx
 
     cuda = inputs[0].is_cuda
@@ -82,13 +89,18 @@ def machine_code(function: Function, inputs: Sequence[Tensor]) -> Function:
                 node.meta.clear()  # each input was traced by itself, and the compiler asks for one trace
                 if node.target is torch.ops.aten.view.default:
                     node.target = torch.ops.aten.reshape.default  # the compiler may lay a tensor out in another way
-            code = inductor(graph, list(inputs), options={} if cuda else {"cpp_wrapper": True})
+            options = {"force_layout_optimization": True} if cuda else {"cpp_wrapper": True}
+            code = standalone_compile(
+                graph, list(inputs), dynamic_shapes="from_example_inputs", options={"config_patches": options}
+            )
             with torch.no_grad():
                 code(*inputs)  # compiled now, and heard now if it fails
         finally:
             quiet.setLevel(level)
-    plain = torch.no_grad()(code)
-    return recorded(plain, inputs) if cuda else plain
+    coarsest = {inputs[0].dtype, *(node.kwargs.get("dtype") for node in graph.graph.nodes)} & HALVES or {
+        inputs[0].dtype
+    }
+    return torch.no_grad()(code), max(torch.finfo(dtype).eps for dtype in coarsest)
 
 
 def tanh(x: Tensor) -> Tensor:
@@ -96,7 +108,17 @@ def tanh(x: Tensor) -> Tensor:
     return 2 * torch.sigmoid(2 * x) - 1
 
 
-def recorded(code: Function, inputs: Sequence[Tensor]) -> Function:
+def looped(code: Function) -> Version:
+    def run(inputs: Sequence[Tensor], times: int) -> tuple[Tensor, ...]:
+        results = code(*inputs)
+        for _ in range(times - 1):
+            results = code(*results, *inputs[len(results) :])
+        return results
+
+    return run
+
+
+def recorded(code: Function, inputs: Sequence[Tensor], fed: bool) -> Version:
     """The kernels of one call as a CUDA graph: replayed without the cost of launching them one by one."""
     places = [x.clone() for x in inputs]
     side = torch.cuda.Stream()
@@ -108,17 +130,20 @@ def recorded(code: Function, inputs: Sequence[Tensor]) -> Function:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         results = code(*places)
+        for place, result in zip(places, results if fed else (), strict=False):
+            place.copy_(result)
     held: list[Tensor | None] = [None] * len(places)
 
-    def replay(*arguments: Tensor) -> tuple[Tensor, ...]:
-        for i, (place, x) in enumerate(zip(places, arguments, strict=True)):
-            if i == 0 or held[i] is not x:  # data stay where they are from call to call
+    def run(inputs: Sequence[Tensor], times: int) -> tuple[Tensor, ...]:
+        for i, (place, x) in enumerate(zip(places, inputs, strict=True)):
+            if i < len(results) or held[i] is not x:  # data stay where they are from call to call
                 place.copy_(x)
                 held[i] = x
-        graph.replay()
+        for _ in range(times):
+            graph.replay()
         return tuple(x.clone() for x in results)
 
-    return replay
+    return run
 
 
 def agree(a: Sequence[Tensor], b: Sequence[Tensor], eps: float) -> bool:

@@ -26,7 +26,7 @@ from nescio.network import Params
 
 CHUNK = 4096  # rows at a time, where all data are summed over
 Gradient = Callable[[Tensor], tuple[Tensor, Tensor]]
-Move = Callable[..., tuple[Tensor, ...]]  # (Gradient, *tensors) -> tensors, a function of a module: code is kept for each
+Move = Callable[..., tuple[Tensor, ...]]  # (Bound, *tensors) -> tensors; defined in a module, for code is kept for each
 
 
 class Batch(NamedTuple):
@@ -111,27 +111,50 @@ class Target:
         if shards == 1:
             return self._run(evaluate, batch, True, [u], [])
         value, gradient = u.new_zeros(len(u), dtype=torch.float64), torch.zeros_like(u)
+        single = replace(self, most_rows=None)
         for i in range(shards):  # as even as can be, and the prior counts once
             rows = slice(i * self.size // shards, (i + 1) * self.size // shards)
             x, y = tree_map(lambda t, rows=rows: t[rows], (batch.x, batch.y))
-            part, slope = self._run(evaluate, batch._replace(x=x, y=y), i == 0, [u], [])
+            part, slope = single._run(evaluate, batch._replace(x=x, y=y), i == 0, [u], [])
             value, gradient = value + part, gradient + slope
         return value, gradient
 
-    def advance(self, move: Move, batch: Batch, chains: Sequence[Tensor], shared: Sequence[Tensor] = ()) -> Any:
-        """move(gradient, *chains, *shared), with gradient(u) = (value, gradient) on this batch: a sampler's step as one piece
-        of code. `chains`: tensors with a leading axis of chains; so has each of the results."""
-        if self.shards(batch) > 1:
-            return move(lambda v: self.value_and_grad(v, batch), *chains, *shared)
-        return self._run(move, batch, True, chains, shared)
+    def advance(
+        self,
+        move: Move,
+        batch: Batch,
+        chains: Sequence[Tensor],
+        shared: Sequence[Tensor] = (),
+        times: int | None = None,
+    ) -> Any:
+        """move(bound, *chains, *shared): a sampler's step as one piece of code, with bound(u) = (value, gradient) on this batch.
+
+        `chains`: tensors with a leading axis of chains; so has each of the results. `times`: so many steps, each with the results of
+        the one before in the place of its first arguments.
+        """
+        if self.code is None or self.shards(batch) > 1:
+            bound = Bound(self, batch, True)
+            results = move(bound, *chains, *shared)
+            for _ in range((times or 1) - 1):
+                results = move(bound, *results, *chains[len(results) :], *shared)
+            return results
+        return self._run(move, batch, True, chains, shared, times)
 
     def shards(self, batch: Batch) -> int:
         """In how many parts the rows of a gradient are summed up."""
         return 1 if batch.own or self.most_rows is None else -(-self.size // self.most_rows)
 
-    def _run(self, move: Move, batch: Batch, prior: bool, chains: Sequence[Tensor], shared: Sequence[Tensor]) -> Any:
+    def _run(
+        self,
+        move: Move,
+        batch: Batch,
+        prior: bool,
+        chains: Sequence[Tensor],
+        shared: Sequence[Tensor],
+        times: int | None = None,
+    ) -> Any:
         if self.code is None:
-            return move(lambda v: self._gradient(v, batch, prior), *chains, *shared)
+            return move(Bound(self, batch, prior), *chains, *shared)
         data, form = tree_flatten((batch.x, batch.y))
         own = [*([] if self.rest is None else [self.rest]), *(data if batch.own else [])]
         others = [] if batch.own else data
@@ -143,21 +166,19 @@ class Target:
                 first, mine, given, rows = split(tensors, counts)
                 target = self if self.rest is None else replace(self, rest=mine[0])
                 x, y = tree_unflatten(list(rows if rows else mine[-len(data) :]), form)
-                now = batch._replace(x=x, y=y)
-                return move(lambda v: target._gradient(v, now, prior), *first, *given)
+                return move(Bound(replace(target, code=None), batch._replace(x=x, y=y), prior), *first, *given)
 
             self.code[key] = Compiled(function)
-        return self.code[key]([*chains, *own], [*shared, *others])
-
-    def _gradient(self, u: Tensor, batch: Batch, prior: bool) -> tuple[Tensor, Tensor]:
-        u = u.detach().requires_grad_()
-        value = self._evaluate(u, batch, {}, jacobian=True, training=False, prior=prior)[0]
-        (gradient,) = torch.autograd.grad(value.sum(), u)
-        return value.detach(), gradient
+        return self.code[key]([*chains, *own], [*shared, *others], times)
 
     def log_posterior(self, u: Tensor, batch: Batch, statistics: Params) -> tuple[Tensor, Params]:
         """Of the values, in weight space: no Jacobian; the network in training mode. Also the statistics (buffers) after it."""
         return self._evaluate(u, batch, statistics, jacobian=False, training=True)
+
+    def train(self, u: Tensor, batch: Batch, statistics: Params) -> tuple[Tensor, Tensor, Params]:
+        """`log_posterior`, its gradient, and the statistics after it."""
+        value, gradient, *after = self._run(train, batch, True, [u, *statistics.values()], [])
+        return value, gradient, dict(zip(statistics, after, strict=True))
 
     def log_joint(self, theta: Tensor, statistics: Params) -> Tensor:
         """log p(θ) + Σ log p(y|x, θ) over all data, in evaluation mode and in chunks; untempered. (chains,)"""
@@ -210,9 +231,39 @@ class Target:
             return vmap(function)(stacked) if len(stacked) > 1 else function(stacked[0])[None]
 
 
+class Bound(NamedTuple):
+    """A target on one batch, as moves see it: a Gradient."""
+
+    target: Target
+    batch: Batch
+    prior: bool  # whether it counts here: rows in shards have it once
+
+    def __call__(self, u: Tensor) -> tuple[Tensor, Tensor]:
+        """Log density and gradient."""
+        if self.target.shards(self.batch) > 1:
+            return self.target.value_and_grad(u, self.batch)
+        return self.gradient(u, {}, training=False)[:2]
+
+    def gradient(self, u: Tensor, statistics: Params, training: bool) -> tuple[Tensor, Tensor, Params]:
+        u = u.detach().requires_grad_()
+        if training:
+            value, after = self.target.log_posterior(u, self.batch, statistics)
+        else:
+            value, after = self.target._evaluate(u, self.batch, {}, jacobian=True, training=False, prior=self.prior)
+        (gradient,) = torch.autograd.grad(value.sum(), u)
+        return value.detach(), gradient, {name: b.detach() for name, b in after.items()}
+
+
 def evaluate(gradient: Gradient, u: Tensor) -> tuple[Tensor, Tensor]:
     """The move that goes nowhere."""
     return gradient(u)
+
+
+def train(bound: Bound, u: Tensor, *buffers: Tensor) -> tuple[Tensor, ...]:
+    """Log density in training mode, its gradient, and the buffers after it."""
+    names = [name for name, _ in bound.target.model.network.net.named_buffers()]
+    value, gradient, after = bound.gradient(u, dict(zip(names, buffers, strict=True)), training=True)
+    return value, gradient, *(after[name] for name in names)
 
 
 def split(tensors: Sequence[Tensor], counts: Sequence[int]) -> list[Sequence[Tensor]]:

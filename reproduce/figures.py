@@ -10,11 +10,21 @@ import argparse
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor, nn
 
+from nescio import Model, fit
+from nescio.infer import HMC, MAP
+from nescio.laws import HalfCauchy, Normal
+from nescio.likelihoods import Gaussian
+from nescio.nets import mlp
+from nescio.noise import Noise
+from nescio.posterior import Draws
+from nescio.posterior.mixing import functions
 from nescio.report import figures, save
 
 if TYPE_CHECKING:
@@ -34,6 +44,51 @@ class Entry:
     quick: dict[str, Any] = field(default_factory=dict)
     interval: str = ""
     seed: int | None = 0
+
+
+@cache
+def bump(draws: int, warmup: int, leapfrog: int) -> tuple[Tensor, Tensor]:
+    """Two tanh units for a bump that needs both: eight modes that are one function. Values (chains, draws, 3), divergences."""
+    x, noise = torch.linspace(-3, 3, 40)[:, None], Noise(3)
+    y = torch.tanh(2 * (x + 1)) - torch.tanh(2 * (x - 1.5)) + 0.4 * noise.at("y").normal(40, 1)
+    with noise.at("net").scope():
+        model = Model(mlp(1, 2, 1, activation=nn.Tanh), Normal(0, 1), Gaussian(0.4))
+    method = MAP(epochs=300, lr=0.05, batch_size=40) >> HMC(
+        draws=draws, warmup=warmup, leapfrog=leapfrog, acceptance=0.9
+    )
+    posterior = fit(model, (x, y), 4 * method, seed=3)
+    assert isinstance(posterior, Draws)
+    predicted = functions(posterior, torch.tensor([[-1.5], [2.0]]))
+    return torch.cat([predicted, posterior.theta[..., :1]], -1), posterior.trace["divergent"]
+
+
+QUANTITIES = ("prediction at x = −1.5", "prediction at x = 2", "weight of a hidden unit")
+MIXED = "Predictions have mixed, weights have not"
+FEW = {"draws": 60, "warmup": 60, "leapfrog": 5}
+
+
+def chains_over_time(draws: int = 1000, warmup: int = 500, leapfrog: int = 40) -> dict[str, np.ndarray]:
+    return figures.trace_data(*bump(draws, warmup, leapfrog))
+
+
+def ranks_of_chains(draws: int = 1000, warmup: int = 500, leapfrog: int = 40) -> dict[str, np.ndarray]:
+    return figures.ranks_data(bump(draws, warmup, leapfrog)[0])
+
+
+@cache
+def funnel(draws: int = 1000, warmup: int = 500, leapfrog: int = 10) -> dict[str, np.ndarray]:
+    """Ten weights under one random scale, three rows: HMC on scale and weights apart, and, by `.on`, on the weights themselves."""
+    noise = Noise(0)
+    x = noise.at("x").normal(3, 10)
+    y = x[:, :1] + noise.at("y").normal(3, 1)
+    with noise.at("net").scope():
+        model = Model(nn.Linear(10, 1, bias=False), Normal(0, HalfCauchy(1.0).per("layer")), Gaussian(1.0))
+    method, energies = HMC(draws=draws, warmup=warmup, leapfrog=leapfrog), []
+    for one in (method, method.on("*")):
+        posterior = fit(model, (x, y), 4 * one)
+        assert isinstance(posterior, Draws)
+        energies.append(posterior.trace["energy"])
+    return figures.energy_data(*energies)
 
 
 FIGURES = {
@@ -111,6 +166,40 @@ FIGURES = {
         figures.functions_data,
         figures.draw_functions,
         {"epochs": 200},
+    ),
+    "trace": Entry(
+        "002-18",
+        "chains of HMC; ranks: Vehtari et al. (2021)",
+        "Four chains over a thousand draws. Two predictions: the chains overlap and their ranks are even. A weight: two chains stay "
+        "above zero and two below, and their ranks leave the band.",
+        chains_over_time,
+        partial(figures.draw_trace, names=QUANTITIES, title=MIXED),
+        FEW,
+        seed=3,
+    ),
+    "ranks": Entry(
+        "002-18",
+        "after Vehtari et al. (2021)",
+        "Rank histograms of four chains. For two predictions all bars end in a grey band about the same height. For a weight each chain "
+        "has tall bars on one half and none on the other.",
+        ranks_of_chains,
+        partial(figures.draw_ranks, names=QUANTITIES, title=MIXED),
+        FEW,
+        interval="band: 99% for all bars of a quantity",
+        seed=3,
+    ),
+    "energy": Entry(
+        "002-18",
+        "E-BFMI: Betancourt (2016)",
+        "Densities of energies and of their changes. Non-centred, the two curves are equally wide and E-BFMI is near 1 in all chains. "
+        "Centred, the changes are much narrower and E-BFMI is 0.2 or less.",
+        funnel,
+        partial(
+            figures.draw_energy,
+            names=("scale and weights apart (non-centred)", "weights under their scale (centred): a funnel"),
+            title="In a funnel, energies hardly change from draw to draw",
+        ),
+        FEW,
     ),
 }
 

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import tempfile
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pytest
+import test_chain_figures as drawn
+import test_resume
+import test_trace as proof
 import torch
 from fault import Fault
 from faults_laws import instead
 from test_diagnose import (
+    check_arviz_ebfmi,
     check_autoregression,
     check_ebfmi,
     check_error_of_mean,
@@ -25,6 +33,9 @@ import nescio.diagnose.kernel as kernel
 import nescio.diagnose.problems as problems
 import nescio.diagnose.statistics as statistics
 from nescio.diagnose.columns import Columns
+from nescio.infer import hmc, langevin, resume, sampler
+from nescio.posterior import Draws, arviz, mixing
+from nescio.report.figures import ranks
 
 
 def fewer_products(right: Any, x: Tensor) -> Tensor:
@@ -68,11 +79,131 @@ def pooled_sd(right: Any, c: Columns) -> Tensor:
     return c.scale * c.x.flatten(1).std(-1) / c.x[0].numel() ** 0.5
 
 
+def with_n(right: Any, c: Columns) -> Tensor:
+    n = c.x.shape[-1]
+    return right(c) * n / (n - 1)
+
+
 def lagless(right: Any, c: Columns) -> Tensor:
     return c.x.diff(dim=-1).square().sum((-1, -2)) / c.x.flatten(1).square().sum(-1)  # about 0, not about the mean
 
 
+# ---- what travels with the draws -----------------------------------------------------------------------------------------
+
+
+def a_step_late(right: Any, infos: list[Any], *more: Any) -> Any:
+    return right([infos[0], *infos[:-1]], *more)
+
+
+def axes_mistaken(right: Any, *arguments: Any) -> dict[str, Tensor]:
+    """Stacked steps first, and then given the shape that was asked for."""
+    return {name: x.mT.reshape(x.shape) for name, x in right(*arguments).items()}
+
+
+def only_the_last(right: Any, infos: list[Any], thin: int, *more: Any) -> dict[str, Tensor]:
+    """A divergence counts only if it is that of the step that made the draw."""
+    return {**right(infos, thin, *more), "divergent": right(infos[thin - 1 :: thin], 1, *more)["divergent"]}
+
+
+def later(right: Any, self: Any, target: Any, state: Any, batch: Any, noise: Any) -> Any:
+    """The momentum of this step with the density of the next state."""
+    new, info = right(self, target, state, batch, noise)
+    return new, info._replace(energy=info.energy + state.log_density - new.log_density)
+
+
+def warm(method: Any, infos: list[Any]) -> list[Any]:
+    """So that what is left without the first ones begins with the warm-up."""
+    return infos[-method.warmup :] + infos[: -method.warmup]
+
+
+def first_of_stretch(right: Any, infos: list[Any], thin: int, *more: Any) -> dict[str, Tensor]:
+    whole = right(infos, thin, *more)
+    return {**right(infos[::thin], 1, *more), "divergent": whole["divergent"]}
+
+
+def backwards(m: pytest.MonkeyPatch) -> None:
+    right = Draws.join
+
+    def join(parts: Any, info: Any) -> Draws:
+        joined = right(parts, info)
+        joined.trace = right(parts[::-1], info).trace
+        return joined
+
+    m.setattr(Draws, "join", staticmethod(join))
+
+
+def without_energy(right: Any, posterior: Draws, quantities: Tensor) -> Any:
+    return diagnosis.diagnose(quantities, divergent=posterior.trace.get("divergent"))
+
+
+def draws_first(right: Any, posterior: Draws) -> Any:
+    return {
+        name: x.reshape(x.shape[1], x.shape[0], *x.shape[2:]).swapaxes(0, 1) for name, x in right(posterior).items()
+    }
+
+
+def by_chains(right: Any, x: np.ndarray, noise: Any) -> np.ndarray:
+    """Ties in the order of the chains."""
+    return np.argsort(np.argsort(x.ravel(), kind="stable")).reshape(x.shape)
+
+
+def within_chains(right: Any, x: np.ndarray, noise: Any) -> np.ndarray:
+    """Ranks among the draws of the own chain, which are even whatever the chain does."""
+    return np.stack([right(chain[None], noise)[0] for chain in x]) * len(x)
+
+
+def travels() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        proof.check_travels(Path(folder))
+
+
+TRAVELLING: list[Fault] = [
+    Fault("trace: energies of the step before", instead(sampler, "traced", a_step_late), proof.check_energy),
+    Fault("trace: chains and draws mistaken", instead(sampler, "traced", axes_mistaken), proof.check_energy),
+    Fault(
+        "trace: energy without the momentum",
+        instead(langevin, "energy", lambda right, state, z: -state.log_density),
+        partial(proof.check_energy, "MALA"),
+    ),
+    Fault(
+        "trace: energy of the state that was reached",
+        instead(hmc.HMC, "step", later),
+        proof.check_energy,
+    ),
+    Fault(
+        "trace: infos of the warm-up",
+        instead(sampler.Sampler, "posterior", lambda right, self, target, states, infos: right(self, target, states, warm(self, infos))),
+        partial(proof.check_energy, "ULA"),
+    ),
+    Fault("trace: divergences lost in thinning", instead(sampler, "traced", only_the_last), proof.check_thinning),
+    Fault("trace: the first step of a stretch", instead(sampler, "traced", first_of_stretch), proof.check_thinning),
+    Fault(
+        "trace: infos of a resumed run in another order",
+        instead(resume, "expanded", lambda right, *arguments: right(*arguments)[::-1]),
+        partial(test_resume.check_resumes, "thinned", 4),
+    ),
+    Fault("trace: blocks joined backwards", backwards, travels),
+    Fault("verdict without energies", instead(mixing, "judged", without_energy), proof.check_verdict),
+    Fault("E-BFMI with divisor n", instead(statistics, "of_energy", with_n), check_arviz_ebfmi),
+    Fault(
+        "ranks: a band for one bar",
+        instead(ranks, "bound", lambda right, total, size, draws, tail: right(total, size, draws, tail * 40)),
+        drawn.check_independent,
+    ),
+    Fault("ranks: draws not thinned", instead(ranks, "stride", lambda right, x: 1), drawn.check_thinned),
+    Fault("ranks: ties in the order of chains", instead(ranks, "ranks", by_chains), drawn.check_ties),
+    Fault("ranks: each chain among its own", instead(ranks, "ranks", within_chains), drawn.check_planted),
+    Fault("ArviZ: chains and draws mistaken", instead(arviz, "by_name", draws_first), proof.check_arviz),
+    Fault(
+        "ArviZ: depth and leapfrogs exchanged",
+        lambda m: m.setattr(arviz, "NAMES", {**arviz.NAMES, "depth": "n_steps", "leapfrogs": "tree_depth"}),
+        proof.check_arviz,
+    ),
+]  # fmt: skip
+
+
 FAULTS: list[Fault] = [
+    *TRAVELLING,
     Fault("R-hat of whole chains", instead(columns, "split", lambda right, x: x), partial(check_slow, "rhat_rank")),
     Fault("bulk ESS of whole chains", instead(columns, "split", lambda right, x: x), partial(check_slow, "ess_bulk")),
     Fault("ESS for the mean of whole chains", instead(columns, "split", lambda right, x: x), partial(check_slow, "ess_mean")),

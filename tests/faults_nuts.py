@@ -8,7 +8,7 @@ transitions each statistic (mean and variance of normal scores, and DKW) has a f
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, final
 
 import numpy as np
@@ -22,9 +22,9 @@ from torch import Tensor
 
 from nescio.data.source import source
 from nescio.infer import nuts
-from nescio.infer.adapt import Dense, Diagonal, Metric
+from nescio.infer.adapt import Dense, Diagonal, Metric, remade
 from nescio.infer.hmc import State
-from nescio.infer.nuts import NUTS, Info, Point, Stretch
+from nescio.infer.nuts import NUTS, Info, Stretch
 from nescio.laws import Normal
 from nescio.noise import Noise
 from nescio.posterior.posterior import Ends
@@ -227,9 +227,9 @@ class Given(Metric):
     def gather(self, x: Tensor) -> Tensor:
         return x
 
-    def __iter__(self) -> Iterator[Tensor]:
+    def tensors(self) -> tuple[Tensor, Tensor]:
         """What a diagonal metric of ones would hold."""
-        return iter([torch.ones_like(self.p[0])] * 2)
+        return torch.ones_like(self.p[0]), torch.ones_like(self.p[0])
 
 
 def circle(size: float, max_depth: int = 10, chains: int = 6) -> Info:
@@ -343,12 +343,14 @@ def forwards(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Noise, "integers", lambda self, low, high, *shape: torch.ones(shape, dtype=torch.long))
 
 
-def full_kick(gradient: Gradient, metric: Metric, at: Point, size: Tensor) -> Point:
+def full_kick(
+    gradient: Gradient, u: Tensor, p: Tensor, _: Tensor, slope: Tensor, size: Tensor, *metric: Tensor
+) -> tuple[Tensor, ...]:
     """Kick, drift, and no second kick: neither reversible nor right."""
-    p = at.p + size * at.gradient
-    u = at.u + size * metric.velocity(p)
+    p = p + size * slope
+    u = u + size * remade(metric).velocity(p)
     log_density, slope = gradient(u)
-    return Point(u, p, slope, log_density)
+    return u, p, log_density, slope
 
 
 def potential(start: State, p0: Tensor, log_density: Tensor, p: Tensor) -> Tensor:

@@ -169,10 +169,10 @@ def sghmc_friction_in_the_noise_forgotten(m: pytest.MonkeyPatch) -> None:
 
 def temperature_squared(m: pytest.MonkeyPatch) -> None:
     """The density of a target twice as warm."""
-    from nescio.target import Target
+    from nescio.target import Bound
 
-    true = Target._gradient
-    m.setattr(Target, "_gradient", lambda *given: tuple(0.9 * x for x in true(*given)))
+    true = Bound.__call__
+    m.setattr(Bound, "__call__", lambda bound, u: tuple(0.9 * x for x in true(bound, u)))
 
 
 def moments_forget_the_spread_between_chains(m: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from nescio.laws import HalfCauchy, MatrixNormal, Normal
 from nescio.likelihoods import Categorical, Gaussian
 from nescio.nets import lenet5, mlp
 from nescio.noise import Noise
+from nescio.posterior import Draws
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
 
@@ -34,6 +35,27 @@ def test_ensembles_of_convolutions_are_vectorised_and_reproducible() -> None:
     a, b = (fit(model, (x, y), 3 * MAP(epochs=2), seed=1, device="cuda") for _ in range(2))
     torch.testing.assert_close(a.predict(x.cuda()).mean, b.predict(x.cuda()).mean, rtol=1e-3, atol=1e-4)
     assert a.predict(x.cuda()).mean.shape == (64, 10)
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        HMC(draws=3, warmup=3, leapfrog=5, step_size=1e-3),
+        NUTS(draws=3, warmup=0, max_depth=3, step_size=1e-3),
+        MCLMC(draws=5, warmup=0, step_size=1e-2),
+        AdjustedMCLMC(draws=3, warmup=0, step_size=1e-2, length=0.05),
+        MAP(epochs=3, batch_size=20),
+    ],
+    ids=lambda method: type(method).__name__,
+)
+def test_recorded_graphs_take_the_same_steps(method: Sampler | MAP) -> None:
+    """In double precision rounding cannot grow to 1e-6 in a few steps."""
+    model, (x, y), _ = regression()
+    model, x, y = model.double(), x.double(), y.double()
+    plain, quick = (fit(model, (x, y), 5 * method, device="cuda", compile=c) for c in (False, True))
+    assert isinstance(plain, Draws) and isinstance(quick, Draws)
+    assert quick.info["compiled"] is True
+    torch.testing.assert_close(quick.theta, plain.theta, rtol=1e-6, atol=1e-6)
 
 
 def test_hierarchical_and_structured_laws_move_with_the_model() -> None:

@@ -7,6 +7,7 @@ import re
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from check_method import check_method
 from scipy import stats
 
 from nescio import Model, fit
+from nescio.diagnose import problems
 from nescio.infer import MAP
 from nescio.laws import HalfCauchy, Learned
 from nescio.laws.prior import Prior
@@ -90,6 +92,24 @@ def test_the_law_and_likelihood_of_the_docs_work(monkeypatch: pytest.MonkeyPatch
     assert_law(drawn, stats.logistic(1.0, 2.0).cdf)
 
 
+def test_the_diagnostics_of_the_docs_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    for snippet in blocks(ROOT / "docs" / "diagnostics.md"):
+        exec(snippet, names)
+    assert (tmp_path / "trace.svg").exists()
+    assert names["verdict"]["ebfmi"] > 0 and names["verdict"]["divergences"] == len(names["where"])
+    assert set(names["posterior"].trace) == {"energy", "acceptance", "divergent", "leapfrogs"}
+    assert names["tree"].posterior["0.weight"].shape == (4, 100, 3, 1)
+
+
+def test_the_thresholds_of_the_docs_are_those_of_the_verdict() -> None:
+    text = (ROOT / "docs" / "diagnostics.md").read_text()
+    assert f"| R-hat | below {problems.RHAT} |" in text
+    assert text.count(f"ESS | {problems.ESS} or more |") == 2
+    assert f"| E-BFMI | {problems.EBFMI} or more" in text
+
+
 def test_the_readmes_table_is_the_kept_one() -> None:
     rows = json.loads((ROOT / "reproduce" / "results" / "uci_ensembles.json").read_text())["rows"]
     kept = {row["row"].split(",")[0]: row for row in rows if row["metric"] == "nll"}
@@ -109,7 +129,7 @@ def test_links_lead_somewhere(path: Path) -> None:
         assert (path.parent / target).exists(), target
 
 
-@pytest.mark.parametrize("name", ["architecture.md", "gotchas.md", "add-a-method.md", "priors.md"])
+@pytest.mark.parametrize("name", ["architecture.md", "gotchas.md", "add-a-method.md", "priors.md", "diagnostics.md"])
 def test_files_named_in_the_docs_exist(name: str) -> None:
     text = (ROOT / "docs" / name).read_text()
     for path in re.findall(r"`((?:tests|nescio|examples|reproduce|docs)/[\w/.-]+\.(?:py|md))`", text):

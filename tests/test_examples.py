@@ -32,7 +32,7 @@ def test_example(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_uci_quick(data_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NESCIO_DATA", str(data_folder))
     rows = module(ROOT / "reproduce" / "uci.py", monkeypatch).main(["--quick", "--out", str(tmp_path)])
-    assert {row["metric"] for row in rows} == {"nll", "rmse", "coverage"}
+    assert {row["metric"] for row in rows} == {"nll", "rmse", "coverage", "coverage of 95%", "seconds"}
     kept = json.loads((tmp_path / "uci_ensembles.quick.json").read_text())
     assert kept["quick"] is True and kept["rows"] == rows
 

@@ -19,6 +19,7 @@ RULES: dict[str, set[str]] = {
     "errors": set(),
     "noise": {"errors"},
     "densities": {"errors"},
+    "compiled": set(),
     "network": {"errors", "noise"},
     "predictive": {"errors", "noise", "densities"},
     "store": {"errors"},
@@ -28,7 +29,7 @@ RULES: dict[str, set[str]] = {
     "laws": LAWS,
     "likelihoods": LAWS | {"laws"},
     "model": {"laws", "likelihoods", "predictive", "network", "densities", "errors", "noise"},
-    "target": {"model", "laws", "network", "data", "errors", "noise"},
+    "target": {"model", "laws", "network", "data", "compiled", "errors", "noise"},
     "posterior": {"model", "predictive", "network", "store", "diagnose", "densities", "errors", "noise"},
     "infer": {"target", "model", "posterior", "laws", "likelihoods", *BOTTOM},
     "evaluation": {"posterior", "model", *BOTTOM},
@@ -36,7 +37,13 @@ RULES: dict[str, set[str]] = {
     "cli": {"report", "infer", "target", "model", "posterior", "laws", "likelihoods", "evaluation", *BOTTOM},
 }
 # the only third-party packages of a room; everything else needs torch, numpy and the standard library
-OUTSIDE = {"data": {"polars"}, "report": {"matplotlib"}, "cli": {"typer", "rich"}, "store": {"safetensors"}}
+OUTSIDE = {
+    "data": {"polars"},
+    "report": {"matplotlib"},
+    "cli": {"typer", "rich"},
+    "store": {"safetensors"},
+    "posterior": {"arviz_base", "xarray"},
+}
 EVERYWHERE = {"torch", "numpy", "nescio"} | set(sys.stdlib_module_names)
 
 
@@ -100,8 +107,24 @@ def test_polars_is_imported_by_one_file_only() -> None:
     assert users == ["files.py"]
 
 
+def test_arviz_is_imported_by_one_file_only() -> None:
+    users = [path.name for path in files() if any(m.split(".")[0] == "arviz_base" for m in imports(path))]
+    assert users == ["arviz.py"]
+
+
 def test_importing_nescio_needs_torch_numpy_and_safetensors_only() -> None:
-    heavy = ["matplotlib", "polars", "typer", "rich", "sklearn", "scipy", "pandas", "torchvision"]
+    heavy = [
+        "matplotlib",
+        "polars",
+        "typer",
+        "rich",
+        "sklearn",
+        "scipy",
+        "pandas",
+        "torchvision",
+        "arviz_base",
+        "xarray",
+    ]
     names = "nescio.fit, nescio.load, nescio.Model, nescio.evaluate"
     code = f"import sys, nescio, nescio.nets, nescio.data, nescio.infer; {names}; print([m for m in {heavy} if m in sys.modules])"
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

@@ -22,7 +22,7 @@ from test_store import child
 from torch import nn
 
 from nescio import FileError, Model, fit
-from nescio.infer import HMC, MALA, MAP, SGHMC, SGLD, Metropolis, RMSprop, resume
+from nescio.infer import HMC, MALA, MAP, MCLMC, NUTS, SGHMC, SGLD, Metropolis, RMSprop, resume
 from nescio.infer.method import Method
 from nescio.laws import Normal
 from nescio.likelihoods import Gaussian
@@ -44,6 +44,9 @@ MORE: dict[str, Method] = {  # interrupted, but not killed at every write
     "dense": 3 * HMC(draws=3, warmup=9, leapfrog=3, dense=True),
     "sgld": 2 * SGLD(draws=3, warmup=3, batch_size=10, step_size=1e-4, precondition=RMSprop()),
     "mala": MALA(draws=3, warmup=5),
+    "thinned": 2 * HMC(draws=3, warmup=3, leapfrog=2, thin=3),
+    "nuts": 2 * NUTS(draws=2, warmup=4, max_depth=3, thin=2),
+    "mclmc": 2 * MCLMC(draws=4, warmup=4),
 }
 
 
@@ -111,6 +114,17 @@ def check_resumes(name: str, every: int = 1) -> None:
 @pytest.mark.parametrize("name", [*JOBS, *MORE])
 def test_a_run_that_was_stopped_goes_on(name: str) -> None:
     check_resumes(name, 2)
+
+
+@pytest.mark.parametrize("name", ["thinned", "nuts", "mclmc"])
+def test_the_trace_goes_on_too(name: str, tmp_path: Path) -> None:
+    """Stopped inside a thinned stretch, whose divergences lie on both sides of the stop."""
+    assert interrupted(name, tmp_path, 7)
+    got, want = run(name, tmp_path), run(name)
+    assert isinstance(got, Draws) and isinstance(want, Draws) and want.trace
+    assert got.trace.keys() == want.trace.keys()
+    for key, x in want.trace.items():
+        assert x.shape == want.theta.shape[:2] and torch.equal(got.trace[key], x) and got.trace[key].dtype == x.dtype
 
 
 def test_the_slow_clock_saves_at_the_first_draw_and_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

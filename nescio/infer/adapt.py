@@ -69,6 +69,10 @@ class Metric(ABC):
     def gather(self, x: Tensor) -> Tensor:
         """Back: L⁻¹ x."""
 
+    @abstractmethod
+    def tensors(self) -> tuple[Tensor, ...]:
+        """What it holds; `remade` of it is the same metric."""
+
 
 class Variances(NamedTuple):
     """What a diagonal metric holds: metrics are part of a State, and a State is stored field by field."""
@@ -103,6 +107,9 @@ class Diagonal(Variances, Metric):
     def gather(self, x: Tensor) -> Tensor:
         return x / self.root
 
+    def tensors(self) -> tuple[Tensor, ...]:
+        return self.variance, self.root
+
 
 @final
 class Dense(Covariances, Metric):
@@ -125,6 +132,9 @@ class Dense(Covariances, Metric):
 
     def gather(self, x: Tensor) -> Tensor:
         return torch.linalg.solve_triangular(self.root, x.mT, upper=False).mT
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        return self.covariance, self.root
 
 
 def remade(tensors: Sequence[Tensor]) -> Metric:

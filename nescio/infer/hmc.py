@@ -108,22 +108,20 @@ class HMC(Sampler):
 def leapfrog(
     target: Target, batch: Batch, start: State, p: Tensor, size: float, count: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """`count` steps of kick, drift, kick; neighbouring half kicks are joined."""
-    u, gradient, log_density = start.u, start.gradient, start.log_density
-    whole, half = (torch.tensor(x, dtype=torch.float64, device=u.device) for x in (size, 0.5 * size))
-    p = p + half * gradient
-    for i in range(count):
-        kick = whole if i + 1 < count else half
-        u, p, log_density, gradient = target.advance(drift_and_kick, batch, [u, p], [whole, kick, *start.metric])
-    return u, p, log_density, gradient
+    """`count` steps: u, p, the log density there and its gradient."""
+    here = [start.u, p, start.log_density, start.gradient]
+    shared = [torch.tensor(size, dtype=torch.float64, device=p.device), *start.metric.tensors()]
+    return target.advance(leap, batch, here, shared, times=count)
 
 
-def drift_and_kick(
-    gradient: Gradient, u: Tensor, p: Tensor, drift: Tensor, kick: Tensor, *metric: Tensor
+def leap(
+    gradient: Gradient, u: Tensor, p: Tensor, log_density: Tensor, slope: Tensor, size: Tensor, *metric: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    u = u + drift * remade(metric).velocity(p)
+    """Kick, drift, kick. A negative size goes back in time."""
+    p = p + 0.5 * size * slope
+    u = u + size * remade(metric).velocity(p)
     log_density, slope = gradient(u)
-    return u, p + kick * slope, log_density, slope
+    return u, p + 0.5 * size * slope, log_density, slope
 
 
 def energy_error(start: Start, p0: Tensor, log_density: Tensor, p: Tensor) -> Tensor:

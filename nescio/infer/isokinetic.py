@@ -35,19 +35,26 @@ class Point(NamedTuple):
 
 def path(target: Target, batch: Batch, root: Tensor, start: Point, size: float, count: int) -> tuple[Point, Tensor]:
     """`count` steps and their energy error."""
-    point, kinetic = start, torch.zeros_like(start.log_density, dtype=torch.float64)
-    length = torch.tensor(size, dtype=torch.float64, device=root.device)
-    for _ in range(count):
-        *moved, change = target.advance(step, batch, [*point], [root, length])
-        point, kinetic = Point(*moved), kinetic + change
-    return point, kinetic - (point.log_density.double() - start.log_density.double())
+    kinetic = torch.zeros_like(start.log_density, dtype=torch.float64)
+    shared = [root, torch.tensor(size, dtype=torch.float64, device=root.device)]
+    *moved, kinetic = target.advance(step, batch, [*start, kinetic], shared, times=count)
+    end = Point(*moved)
+    return end, kinetic - (end.log_density.double() - start.log_density.double())
 
 
 def step(
-    gradient: Gradient, x: Tensor, v: Tensor, log_density: Tensor, slope: Tensor, root: Tensor, size: Tensor
+    gradient: Gradient,
+    x: Tensor,
+    v: Tensor,
+    log_density: Tensor,
+    slope: Tensor,
+    kinetic: Tensor,
+    root: Tensor,
+    size: Tensor,
 ) -> tuple[Tensor, ...]:
-    """The next Point and the kinetic change."""
-    v, kinetic = kick(v, pull(root, slope), B * size)
+    """The next Point, and the kinetic change up to it."""
+    v, change = kick(v, pull(root, slope), B * size)
+    kinetic = kinetic + change
     for coefficient in (1 - 2 * B, B):
         x = x + push(root, 0.5 * size * v)
         log_density, slope = gradient(x)

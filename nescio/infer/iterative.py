@@ -28,9 +28,11 @@ from nescio.posterior.mixture import Mixture
 from nescio.posterior.posterior import Ends, Posterior
 from nescio.target import Batch, Target
 
-BUDGET = 2 * 2**30  # bytes of activations, forward and backward, that a block of chains may take
+BUDGET = (
+    2 * 2**30
+)  # bytes of activations, forward and backward, that a block of chains may take; on a GPU a quarter of its memory
 LARGEST_BATCH = 128
-PAYS = 10_000  # gradients: compiling takes seconds and saves half a millisecond of each, on a small network
+PAYS = 5000  # gradients: compiling takes seconds and saves about a millisecond of each, on a small network
 
 
 @dataclass(frozen=True)
@@ -134,9 +136,9 @@ def drive_block(
     chains, per_epoch = len(ends.theta), -(-target.size // batch)
     bounds = [i * target.size // per_epoch for i in range(per_epoch + 1)]  # even batches: no ragged last one
     total = method.steps(per_epoch)
+    state = method.init(target, ends, run.noise.at("init"))
     if total * method.gradients() >= PAYS if run.compile is None else run.compile:
         target = replace(target, code={})
-    state = method.init(target, ends, run.noise.at("init"))
     if run.folder is None:
         record: Record = Held()
     else:
@@ -187,10 +189,12 @@ def room(target: Target, batch: int) -> tuple[int, int]:
     """What memory allows: how many chains share one call (one where the network does not vectorise), and how many rows."""
     x, _ = target.source.rows(torch.arange(min(2, target.size)))
     network = target.model.network
-    per_row = 3 * network.bytes_per_point(x)
+    device, per_row = network.like.device, 3 * network.bytes_per_point(x)
+    budget = torch.cuda.get_device_properties(device).total_memory // 4 if device.type == "cuda" else BUDGET
+    most_rows = max(1, budget // per_row)
     if not network.vectorises(x, training=True):
-        return 1, max(1, BUDGET // per_row)
-    return max(1, BUDGET // (batch * per_row + 8 * target.model.dim * 4)), max(1, BUDGET // per_row)
+        return 1, most_rows
+    return max(1, budget // (batch * per_row + 8 * target.model.dim * 4)), most_rows
 
 
 def join(parts: Sequence[Posterior]) -> Posterior:

@@ -122,6 +122,9 @@ class MAP(Iterative):
             lambda variable: variable.random or (variable.name.startswith(fitted) and not variable.nested)
         )
 
+    def gradients(self) -> float:
+        return 1.0
+
     def begin(self, model: Model, start: Start, noise: Noise) -> Ends:
         return from_network(model, start, noise)
 
@@ -148,19 +151,16 @@ class MAP(Iterative):
         u, optimizer = state.u, state.optimizer
         for group in optimizer.param_groups:
             group["lr"] = self.lr * self.schedule(batch.part)
-        after: list[Any] = [state.statistics, None]
+        statistics, loss = state.statistics, torch.empty(0)
 
         def closure() -> Tensor:
-            optimizer.zero_grad()
+            nonlocal statistics, loss
             with noise.scope():  # the network's own dropout
-                value, after[0] = target.log_posterior(u, batch, state.statistics)
-            after[1] = -value.detach() / target.size
-            loss = -value.sum() / target.size  # of a sum over chains: each gets its own gradient
-            loss.backward()
-            return loss
+                value, gradient, statistics = target.train(u.detach(), batch, state.statistics)
+            u.grad, loss = -gradient / target.size, -value / target.size  # each chain has its own
+            return loss.sum()
 
         optimizer.step(closure)  # type: ignore[arg-type]
-        statistics, loss = {name: b.detach() for name, b in after[0].items()}, after[1]
         state = state._replace(statistics=statistics)
         if not batch.closes:
             return state, None

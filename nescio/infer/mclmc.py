@@ -223,7 +223,8 @@ def langevin(
     """One step between two half refreshes. Where it fails the chain stays, and tries a direction that nothing else has used."""
     size, length = numbers[0], numbers[1]
     turned = refresh(v, before, size / 2, length)
-    *moved, kinetic = step(gradient, u, turned, log_density, slope, root, size)
+    none = torch.zeros_like(log_density, dtype=torch.float64)
+    *moved, kinetic = step(gradient, u, turned, log_density, slope, none, root, size)
     end = Point(*moved)
     error = kinetic - (end.log_density.double() - log_density.double())
     failed = ~finite(end, error) | (error.abs() > max(DIVERGENT, u.shape[1]))

@@ -28,7 +28,7 @@ from torch.utils._pytree import tree_map
 from nescio.data.source import Source
 from nescio.errors import InputError
 from nescio.infer.adapt import Metric, Moments, StepSize, identity, remade
-from nescio.infer.hmc import DIVERGENT, State, adapt, energy_error, summary
+from nescio.infer.hmc import DIVERGENT, State, adapt, energy_error, leap, summary
 from nescio.infer.sampler import Sampler
 from nescio.noise import Noise
 from nescio.posterior.posterior import Ends
@@ -49,8 +49,8 @@ class Point(NamedTuple):
 
     u: Tensor  # (chains, dim)
     p: Tensor
-    gradient: Tensor
     log_density: Tensor  # (chains,)
+    gradient: Tensor
 
 
 class Stretch(NamedTuple):
@@ -136,7 +136,7 @@ class NUTS(Sampler):
         total, depth = p0.clone(), torch.zeros(chains, dtype=torch.long, device=p0.device)
         weight = torch.zeros(chains, dtype=torch.float64, device=p0.device)  # log Σ w of the trajectory
         tally = Tally(torch.zeros_like(weight), torch.zeros_like(depth), torch.zeros_like(depth, dtype=torch.bool))
-        draw = tree_map(torch.clone, Point(state.u, p0, state.gradient, state.log_density))  # written in place
+        draw = tree_map(torch.clone, Point(state.u, p0, state.log_density, state.gradient))  # written in place
         ends = tree_map(lambda x: torch.stack([x, x]), draw)  # (2, chains, ...): the earliest, the latest
         block = Block(torch.arange(chains, device=p0.device), target, state, p0)
         for level in range(self.max_depth):
@@ -180,7 +180,7 @@ def grow(block: Block, batch: Batch, point: Point, size: Tensor, level: int, noi
     accept, coins = torch.zeros_like(weight), noise.at("leaf", level).uniform(2**level, chains)
     for n in range(2**level):
         here = [*point, *draw, weight, size, block.p0, block.start.log_density, coins[n, block.rows]]
-        *both, weight, error = block.target.advance(leaf, batch, here, [*metric])
+        *both, weight, error = block.target.advance(leaf, batch, here, metric.tensors())
         point, draw = Point(*both[:4]), Point(*both[4:])
         accept = accept + (-error).exp().clamp(max=1.0)
         diverged = error > DIVERGENT
@@ -207,20 +207,12 @@ def leaf(gradient: Gradient, *given: Tensor) -> tuple[Tensor, ...]:
     point, draw = Point(*given[:4]), Point(*given[4:8])
     weight, size, p0, began, coin, *tensors = given[8:]
     metric = remade(tensors)
-    point = leap(gradient, metric, point, size)
+    point = Point(*leap(gradient, *point, size, *tensors))
     error = energy_error(Began(began, metric), p0, point.log_density, point.p)
     weight = torch.logaddexp(weight, -error)
     took = coin < leaf_chance(-error, weight)
     chosen = [torch.where(took if x.dim() == 1 else took[:, None], x, y) for x, y in zip(point, draw, strict=True)]
     return *point, *chosen, weight, error
-
-
-def leap(gradient: Gradient, metric: Metric, at: Point, size: Tensor) -> Point:
-    """One leapfrog step: kick, drift, kick. A negative size, (chains, 1), goes back in time."""
-    p = at.p + 0.5 * size * at.gradient
-    u = at.u + size * metric.velocity(p)
-    log_density, slope = gradient(u)
-    return Point(u, p + 0.5 * size * slope, slope, log_density)
 
 
 def join(metric: Metric, stack: list[Stretch], p: Tensor, n: int) -> Tensor:

@@ -28,6 +28,16 @@ from nescio.posterior.draws import Draws
 from nescio.posterior.posterior import Ends, Posterior
 from nescio.target import Target
 
+TRACED = {  # the fields of an Info that go into the trace, and how; energies are sums of many terms and differ by little
+    "energy": torch.float64,
+    "acceptance": torch.float32,
+    "divergent": torch.bool,
+    "energy_error": torch.float32,
+    "depth": torch.int16,
+    "leapfrogs": torch.int32,
+    "flips": torch.float32,
+}
+
 
 @dataclass(frozen=True)
 class Sampler(Iterative):
@@ -99,4 +109,19 @@ class Sampler(Iterative):
     def posterior(self, target: Target, states: Sequence[Kept], infos: Sequence[Any]) -> Posterior:
         theta = torch.stack([kept.theta for kept in states], 1)  # (chains, draws, dim)
         log_density = torch.stack([kept.log_density for kept in states], 1)
-        return Draws(target.model, theta, log_density, states[-1].statistics, self.summary(infos[self.warmup :]))
+        made = infos[self.warmup :]
+        info, trace = self.summary(made), traced(made, self.thin, len(theta), theta.device)
+        return Draws(target.model, theta, log_density, states[-1].statistics, info, trace)
+
+
+def traced(infos: Sequence[Any], thin: int, chains: int, device: torch.device) -> dict[str, Tensor]:
+    """What the infos of the kept steps say of each draw, (chains, draws): see `Draws`."""
+    trace: dict[str, Tensor] = {}
+    for name in [name for name in TRACED if infos and hasattr(infos[0], name)]:
+        each = [getattr(i, name) for i in (infos if name == "divergent" else infos[thin - 1 :: thin])]
+        # (chains, steps); a plain number is that of every chain
+        x = torch.stack(each, 1) if isinstance(each[0], Tensor) else torch.tensor(each).expand(chains, -1)
+        x = x.unflatten(1, (-1, thin)).any(2) if name == "divergent" else x
+        if name != "flips" or not bool(x.isnan().any()):  # of which there are none where nothing is discrete
+            trace[name] = x.to(device, TRACED[name]).contiguous()
+    return trace

@@ -6,7 +6,7 @@ p(W | D) ≈ (1/S) Σ δ[W_s]
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import torch
 from torch import Tensor
@@ -15,15 +15,34 @@ from nescio.model import Model
 from nescio.network import Params
 from nescio.posterior.posterior import Ends, Posterior, evenly, spread_evenly
 
+if TYPE_CHECKING:
+    from xarray import DataTree
+
 
 @final
 class Draws(Posterior):
-    """`theta`: values, (chains, draws, dim). `log_joint`: log p(θ, D) of each, up to a constant. `statistics`: one a chain."""
+    """`theta`: values, (chains, draws, dim). `log_joint`: log p(θ, D) of each, up to a constant. `statistics`: one a chain.
+
+    `trace`: what the sampler recorded at each draw, (chains, draws) each, empty where nothing was sampled:
+      energy        H(u, p) where the trajectory that led to the draw began, its momentum just drawn: what E-BFMI needs. The u is that
+                    of the state before; integration keeps H, so its value at the draw itself is the same but for the energy error
+      acceptance    probability, or its mean over the trajectory
+      divergent     whether a trajectory since the draw before diverged
+      depth, leapfrogs, energy_error, flips   where the sampler has them
+    Under thinning all but `divergent` are of the step that made the draw.
+    """
 
     def __init__(
-        self, model: Model, theta: Tensor, log_joint: Tensor, statistics: Params, info: dict[str, Any]
+        self,
+        model: Model,
+        theta: Tensor,
+        log_joint: Tensor,
+        statistics: Params,
+        info: dict[str, Any],
+        trace: Params | None = None,
     ) -> None:
         self.model, self.theta, self.log_joint, self.statistics, self.info = model, theta, log_joint, statistics, info
+        self.trace = {} if trace is None else trace
 
     def __repr__(self) -> str:
         chains, draws, dim = self.theta.shape
@@ -43,8 +62,10 @@ class Draws(Posterior):
 
     def chains(self, which: slice) -> Draws:
         """Some of the chains, as a posterior of their own."""
-        statistics = {name: value[which] for name, value in self.statistics.items()}
-        return Draws(self.model, self.theta[which], self.log_joint[which], statistics, dict(self.info))
+        statistics, trace = (
+            {name: value[which] for name, value in each.items()} for each in (self.statistics, self.trace)
+        )
+        return Draws(self.model, self.theta[which], self.log_joint[which], statistics, dict(self.info), trace)
 
     def point(self) -> Params:
         """The draw with the highest log density: means of weights mean nothing under symmetries."""
@@ -55,6 +76,12 @@ class Draws(Posterior):
     def ends(self) -> Ends:
         return Ends(self.theta[:, -1], self.statistics)
 
+    def to_arviz(self) -> DataTree:
+        """For ArviZ: groups posterior, sample_stats and constant_data. Needs the extra `arviz`."""
+        from nescio.posterior.arviz import to_arviz
+
+        return to_arviz(self)
+
     def header(self) -> dict[str, Any]:
         return {"kind": "Draws", "info": self.info}
 
@@ -64,19 +91,26 @@ class Draws(Posterior):
             n: x for n, x in self.statistics.items() if n not in own or not all(torch.equal(row, own[n]) for row in x)
         }
         buffers = {f"statistics.{name}": value for name, value in changed.items()}
-        return {"theta": self.theta, "log_joint": self.log_joint, **buffers}
+        recorded = {f"trace.{name}": value for name, value in self.trace.items()}
+        return {"theta": self.theta, "log_joint": self.log_joint, **buffers, **recorded}
 
     @staticmethod
     def restore(model: Model, tensors: dict[str, Tensor], info: dict[str, Any]) -> Draws:
-        prefix = "statistics."
         chains = len(tensors["theta"])
         statistics = {name: torch.stack([b] * chains) for name, b in model.network.statistics().items()}
-        statistics |= {name.removeprefix(prefix): x for name, x in tensors.items() if name.startswith(prefix)}
-        return Draws(model, tensors["theta"], tensors["log_joint"], statistics, info)
+        statistics |= within("statistics.", tensors)
+        return Draws(model, tensors["theta"], tensors["log_joint"], statistics, info, within("trace.", tensors))
 
     @staticmethod
     def join(parts: Sequence[Draws], info: dict[str, Any]) -> Draws:
         """Blocks of chains, one after the other."""
         statistics = {name: torch.cat([part.statistics[name] for part in parts]) for name in parts[0].statistics}
         theta, log_joint = torch.cat([part.theta for part in parts]), torch.cat([part.log_joint for part in parts])
-        return Draws(parts[0].model, theta, log_joint, statistics, info)
+        common = [name for name in parts[0].trace if all(name in part.trace for part in parts)]
+        trace = {name: torch.cat([part.trace[name] for part in parts]) for name in common}
+        return Draws(parts[0].model, theta, log_joint, statistics, info, trace)
+
+
+def within(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Those of a name that begins so, by the rest of it."""
+    return {name.removeprefix(prefix): x for name, x in tensors.items() if name.startswith(prefix)}

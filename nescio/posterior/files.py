@@ -51,6 +51,10 @@ def restore(model: Model, header: dict[str, Any], tensors: dict[str, Tensor], pa
     if theta is not None and (theta.shape[-1:] != (model.dim,) or theta.dtype != dtype):
         got = f"{tuple(theta.shape)} {theta.dtype}"
         raise FileError(f"{path} must hold draws of {model.dim} {dtype} numbers", got, "build the same model")
+    for name, x in tensors.items():
+        if theta is not None and name.startswith("trace.") and x.shape != theta.shape[:2]:
+            must, got = f"{path} must hold one {name} for each draw", f"{tuple(x.shape)} for {tuple(theta.shape[:2])}"
+            raise FileError(must, got, "write it again with nescio")
     try:
         return KINDS[kind](model, {name: x.to(device) for name, x in tensors.items()}, info)
     except KeyError as error:

@@ -33,8 +33,8 @@ def functions(posterior: Draws, x: Any) -> Tensor:
 
 
 def in_functions(posterior: Draws, x: Any) -> Diagnosis:
-    """R-hat, ESS and the rest of the predictions at x."""
-    return diagnose(functions(posterior, x), divergent=posterior.info.get("divergences"))
+    """R-hat, ESS and the rest of the predictions at x, and what the sampler recorded: divergences, E-BFMI."""
+    return judged(posterior, functions(posterior, x))
 
 
 def in_weights(posterior: Draws) -> Diagnosis:
@@ -43,4 +43,13 @@ def in_weights(posterior: Draws) -> Diagnosis:
     index = moved.nonzero()[:, 0]
     if len(index) > MOST_WEIGHTS:
         index = index[torch.linspace(0, len(index) - 1, MOST_WEIGHTS).round().long()]
-    return diagnose(posterior.theta[:, :, index], divergent=posterior.info.get("divergences"))
+    return judged(posterior, posterior.theta[:, :, index])
+
+
+def judged(posterior: Draws, quantities: Tensor) -> Diagnosis:
+    trace = {name: x.cpu() for name, x in posterior.trace.items()}  # thousands of small operations: no work for a GPU
+    return diagnose(
+        quantities.cpu(),
+        divergent=trace.get("divergent", posterior.info.get("divergences")),
+        energy=trace.get("energy"),
+    )

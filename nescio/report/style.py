@@ -17,6 +17,7 @@ from xml.sax.saxutils import escape, quoteattr
 import numpy as np
 
 from nescio.errors import InputError, UnsupportedError
+from nescio.report.theme import DARK, LIGHT, Theme
 from nescio.store.atomic import file_name, replace_file
 
 if TYPE_CHECKING:
@@ -38,14 +39,9 @@ STYLE: dict[str, Any] = {
     "axes.titlesize": 10.0,
     "axes.titleweight": "bold",
     "axes.titlelocation": "left",
-    "axes.labelcolor": INK,
-    "axes.edgecolor": GREY,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.axisbelow": True,
-    "text.color": INK,
-    "xtick.color": INK,
-    "ytick.color": INK,
     "lines.linewidth": 1.6,
     "legend.frameon": False,
     "legend.fontsize": 8.0,
@@ -57,7 +53,7 @@ STYLE: dict[str, Any] = {
 
 
 @contextmanager
-def styled() -> Iterator[None]:
+def styled(theme: Theme = LIGHT) -> Iterator[None]:
     """Inside, matplotlib follows the house style; outside it is left as the user set it."""
     try:
         import matplotlib
@@ -66,7 +62,7 @@ def styled() -> Iterator[None]:
             "figures need matplotlib", "an installation without it", "pip install 'nescio[report]'"
         ) from None
     defaults = {key: value for key, value in matplotlib.rcParamsDefault.items() if not key.startswith("backend")}
-    with matplotlib.rc_context(defaults | STYLE):
+    with matplotlib.rc_context(defaults | STYLE | theme.settings()):
         yield
 
 
@@ -78,14 +74,27 @@ def canvas(
     heights: tuple[float, ...] | None = None,
     share_x: bool = False,
     share_y: bool = False,
+    widths: tuple[float, ...] | None = None,
 ) -> tuple[Figure, list[Axes]]:
     """An empty figure, in inches, with a strip at its foot for `save`, and its axes row by row. Call it inside `styled()`."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), dpi=150, layout="constrained")
     figure.get_layout_engine().set(rect=(0, FOOTER / height, 1, 1 - FOOTER / height))  # type: ignore[union-attr]
-    axes = figure.subplots(rows, columns, sharex=share_x, sharey=share_y, height_ratios=heights, squeeze=False)
+    ratios = {"height_ratios": heights, "width_ratios": widths}
+    axes = figure.subplots(rows, columns, sharex=share_x, sharey=share_y, squeeze=False, **ratios)
     return figure, list(axes.reshape(-1))
+
+
+def headed(figure: Figure, title: str, text: str, theme: Theme) -> None:
+    """A title, and below it what good looks like, in one line or a few; the axes keep clear of both."""
+    height = figure.get_figheight()
+    head = 0.42 + 0.16 * (1 + text.count("\n"))  # inches
+    rect = (0, FOOTER / height, 1, 1 - (FOOTER + head) / height)
+    figure.get_layout_engine().set(rect=rect)  # type: ignore[union-attr]
+    figure.suptitle(title, x=0.012, y=1 - 0.1 / height, ha="left", va="top").set_in_layout(False)
+    below = figure.text(0.012, 1 - 0.36 / height, text, fontsize=8, color=theme.grey, va="top", linespacing=1.4)
+    below.set_in_layout(False)
 
 
 def save(
@@ -112,7 +121,8 @@ def save(
         )
     parts = [interval, source, "" if seed is None else f"seed {seed}"]
     with styled():
-        foot = figure.text(0.008, 0.01, "  ·  ".join(p for p in parts if p), fontsize=7, color=GREY, va="bottom")
+        grey = DARK.grey if sum(figure.get_facecolor()[:3]) < 1.5 else GREY  # type: ignore[arg-type]
+        foot = figure.text(0.008, 0.01, "  ·  ".join(p for p in parts if p), fontsize=7, color=grey, va="bottom")
         figure.draw_without_rendering()
         figure.set_layout_engine("none")  # laid out once: a second layout would start from the first and differ
         text = io.StringIO()

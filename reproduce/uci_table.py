@@ -1,0 +1,140 @@
+"""From scores of splits to a table: means with standard errors, beside published ones and our own other methods.
+
+Where a reference is known split by split the difference is paired. A verdict needs two standard errors of the difference, beyond
+what rounding to two decimals may hide; splits share rows, so these errors are on the small side. Against a mean only, the
+two errors are added as if independent, and nothing is said before all splits are there. Censored numbers get no verdict.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from uci_methods import METHODS
+from uci_published import REFERENCES, SETS, Published, over_splits, splits
+
+UNSEEN = "nll, splits not tried on"
+METRICS = ("nll", UNSEEN, "rmse", "coverage", "coverage of 95%", "rhat", "rhat within chains", "seconds")
+COMPARED = ("nll", "rmse")
+Score = dict[str, Any]
+
+
+def values(scores: Sequence[Score], name: str, metric: str, tried: int = 0) -> dict[int, float]:
+    """By split; empty where some split lacks the metric."""
+    own = [s for s in scores if s["set"] == name]
+    if metric == UNSEEN:
+        return {s["split"]: s["nll"] for s in own if s["split"] >= tried} if tried else {}
+    return {s["split"]: s[metric] for s in own} if all(metric in s for s in own) else {}
+
+
+def compare(ours: dict[int, float], other: Published, complete: bool, censored: bool) -> dict[str, Any]:
+    """Lower is better. `complete`: ours are all splits that the reference has."""
+    paired = other.each is not None
+    x = np.array([ours[i] for i in sorted(ours)])
+    if other.each is not None:
+        gap = x - other.each[sorted(ours)]
+        error = gap.std(ddof=1) / math.sqrt(len(gap)) if len(gap) > 1 else math.nan
+    else:
+        gap = x - other.value
+        error = math.hypot(x.std(ddof=1) / math.sqrt(len(x)), other.se) if len(x) > 1 else math.nan
+    difference = float(gap.mean())
+    verdict = None
+    if not censored and len(x) > 1 and (paired or complete):
+        clear = abs(difference) - other.rounding > 2 * error
+        verdict = "level" if not clear else "better" if difference < 0 else "worse"
+    return {
+        "value": other.value,
+        "se": other.se,
+        "difference": difference,
+        "difference_se": None if math.isnan(error) else float(error),
+        "paired": paired,
+        "censored": censored,
+        "verdict": verdict,
+    }
+
+
+def rows(method: str, gap: bool, scores: Sequence[Score], others: dict[str, Sequence[Score]]) -> list[dict[str, Any]]:
+    """`others`: scores of other methods of ours on the same splits."""
+    entry, table = METHODS[method], []
+    for name in SETS:
+        for metric in METRICS:
+            ours = values(scores, name, metric, 0 if gap else entry.tried)
+            if not ours:
+                continue
+            x, complete = np.array(list(ours.values())), len(ours) == splits(name, gap)
+            beside, own = {}, None
+            for reference in () if gap else REFERENCES:
+                # the splits not tried on are compared with the table of all splits, as far as the row itself goes
+                found = reference.look(name, "nll" if metric == UNSEEN else metric)
+                if found is not None and reference.label == entry.published:
+                    own = found
+                if found is not None and metric in COMPARED:
+                    censored = metric == "nll" and name in reference.censored
+                    beside[reference.label] = compare(ours, found, complete, censored)
+            for label, other in others.items():
+                theirs = values(other, name, metric)
+                common = {i: v for i, v in ours.items() if i in theirs}
+                if metric in COMPARED and common:
+                    each = np.full(max(common) + 1, math.nan)
+                    each[list(common)] = [theirs[i] for i in common]
+                    mean = over_splits(each[list(common)]) if len(common) > 1 else Published(theirs[min(common)], 0.0)
+                    beside[label] = compare(common, mean._replace(each=each, rounding=0.0), complete, False)
+            mean, published = float(x.mean()), None if own is None else own.value
+            table.append(
+                {
+                    "row": f"{name}, {entry.label}" + (", gap" if gap else ""),
+                    "metric": metric,
+                    "published": published,
+                    "published_se": None if own is None else own.se,
+                    "mark": "read",
+                    "ours": mean,
+                    "se": float(x.std(ddof=1) / math.sqrt(len(x))) if len(x) > 1 else None,
+                    "n": len(x),
+                    "checklist": list(entry.checklist),
+                    "note": note(entry.published),
+                    "not_worse": None if own is None or not published else mean <= published + own.se,
+                    "better": None if not published else mean < published,  # 0.00 has no digit to compare with
+                    "beside": beside,
+                }
+            )
+    return table
+
+
+def note(label: str | None) -> str:
+    return next((r.note.split(";")[0] for r in REFERENCES if r.label == label), "no published one on this protocol")
+
+
+def tally(table: Sequence[dict[str, Any]], metric: str) -> dict[str, Counter[str]]:
+    """For each reference, on how many sets ours is better, level or worse, and on how many nothing may be said."""
+    counts: dict[str, Counter[str]] = {}
+    for row in table:
+        for label, cell in row["beside"].items() if row["metric"] == metric else ():
+            said = cell["verdict"] or ("censored" if cell["censored"] else "open")
+            counts.setdefault(label, Counter())[said] += 1
+    return counts
+
+
+def show(table: Sequence[dict[str, Any]]) -> str:
+    lines = []
+    for metric in dict.fromkeys(row["metric"] for row in table):
+        lines.append(f"\n{metric}: ours, then others with the difference (negative: ours is lower)")
+        for row in table:
+            if row["metric"] != metric:
+                continue
+            lines.append(f"  {row['row'].split(',')[0]:<10}{number(row['ours'], row['se'])}  of {row['n']}")
+            for label, cell in row["beside"].items():
+                difference = number(cell["difference"], cell["difference_se"])
+                said = cell["verdict"] or ("censored" if cell["censored"] else "")
+                pair = ", paired" if cell["paired"] else ""
+                lines.append(f"    {label:<28}{number(cell['value'], cell['se'])}  {difference}{pair}  {said}")
+        for label, counted in tally(table, metric).items():
+            lines.append(f"  against {label}: " + ", ".join(f"{said} {n}" for said, n in sorted(counted.items())))
+    return "\n".join(lines)
+
+
+def number(value: float, se: float | None) -> str:
+    digits = 5 if abs(value) < 0.02 and (se or 0) < 0.001 else 3
+    return (f"{value:.{digits}f}" + ("" if se is None else f" ± {se:.{digits}f}")).rjust(18)

@@ -1,0 +1,177 @@
+"""The benchmarks run at toy size, their arithmetic is right, and a library that solves another problem is found out."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from nescio import fit
+from nescio.data.source import source
+from nescio.infer import HMC, MAP
+from nescio.likelihoods.gaussian import LEAST
+from nescio.target import Target
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / "benchmarks"
+PEERS = ROOT / ".peers" / "bin" / "python"
+NAMES = ("cases", "child", "launch", "problem", "record", "summary", "time_nescio", "time_score", "time_spec")
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Imports by name, as the scripts do; forgotten afterwards."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+
+    def load(name: str) -> ModuleType:
+        __import__(name)
+        return sys.modules[name]
+
+    yield load
+    for name in NAMES:
+        sys.modules.pop(name, None)
+
+
+def run(script: str, out: Path, *arguments: str) -> dict[str, Any]:
+    command = [sys.executable, str(FOLDER / script), "--out", str(out), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr
+    (path,) = out.glob("*.json")
+    return json.loads(path.read_text())
+
+
+def test_mcmc_quick(tmp_path: Path) -> None:
+    kept = run("mcmc.py", tmp_path, "--quick")
+    assert {"table", "command", "commit", "seeds", "versions", "machine", "processor", "peers", "settings"} <= set(kept)
+    assert kept["quick"] is True and kept["settings"]["rows"]
+    assert [(row["library"], row["sampler"], row["chains"]) for row in kept["rows"]] == [
+        ("nescio", sampler, 2) for sampler in ("HMC", "NUTS", "MCLMC")
+    ]
+    for row, gradients in zip(kept["rows"], (10, 63, 2), strict=True):
+        assert row["n"] + row["void"] == 1
+        assert row["us"] is None or 0 < row["us_least"] <= row["us"] <= row["us_most"]
+        assert 0.3 * gradients <= row["gradients_per_draw"] <= 1.9 * gradients
+        assert row["compiled"] is False
+
+
+def test_posterior_time_quick(tmp_path: Path) -> None:
+    kept = run("posterior_time.py", tmp_path, "--quick")
+    (row,) = kept["rows"]
+    assert {"seconds", "ess_min", "ess_median", "ess_within", "rhat_max", "lppd", "divergences", "data"} <= set(row)
+    assert row["s_per_min"] == pytest.approx(row["seconds"] / row["ess_min"])
+    assert row["draws"] == 2 * 20 and np.isfinite(row["lppd"])
+
+
+def measured(library: str, turn: int, seconds: float, chains: int = 4) -> dict[str, Any]:
+    """A run of 10 s set-up that takes `seconds` for a gradient of a chain; the first run 3 s more."""
+    gradients = [100.0, 1100.0]
+    times = [10 + seconds * g * chains for g in gradients]
+    case = {"round": turn, "job": "steady", "library": library, "sampler": "HMC", "chains": chains, "draws": [10, 110]}
+    case |= {"first": times[0] + 3, "first_gradients": gradients[0], "times": times, "gradients": gradients}
+    return case | {"total": 1.0, "imported": 0.5, "acceptance": 0.9, "compiled": True}
+
+
+def test_slopes_and_ratios(bench: Any) -> None:
+    """What does not grow with the run drops out, and the ratios are those of one round: 2 in both, though rounds differ tenfold."""
+    summary = bench("summary")
+    given = [
+        measured(*one)
+        for one in (
+            ("nescio", 0, 2e-5),
+            ("numpyro", 0, 4e-5),
+            ("blackjax", 0, 1e-5),
+            ("pyro", 0, 1e-3),
+            ("nescio", 1, 2e-4),
+            ("numpyro", 1, 1e-4),
+            ("blackjax", 1, 3e-4),
+            ("numpyro-parallel", 1, 4e-4),
+        )
+    ]
+    rows = summary.costs(given)
+    ours = rows[0]
+    assert (ours["us_least"], ours["us"], ours["us_most"]) == pytest.approx((20, 110, 200))
+    blackjax = next(row for row in summary.costs(given[:4]) if row["library"] == "blackjax")
+    assert blackjax["setup_s"] == pytest.approx(13) and blackjax["gradients_per_draw"] == 10
+    ratios = {row["ratio_of"]: row["rounds"] for row in summary.ratios(given)}
+    assert ratios["nescio / fastest JAX peer"] == pytest.approx([2, 2])
+    assert ratios["nescio / fastest vectorised JAX peer"] == pytest.approx([2, 2])
+    assert ratios["Pyro / nescio"] == pytest.approx([50])
+    disturbed = measured("nescio", 2, 2e-5)
+    disturbed["times"] = disturbed["times"][::-1]
+    (row,) = summary.costs([given[0], disturbed])
+    assert (row["n"], row["void"], row["us"]) == (1, 1, pytest.approx(20))
+    assert "110" in summary.show(rows)
+
+
+def test_libraries_are_interleaved_and_runs_fit_their_time(bench: Any) -> None:
+    cases = bench("cases")
+    every = cases.cases(list(cases.SAMPLERS), [1, 4, 16, 64])
+    assert len(every) == len(set(every)) and set(cases.SCRIPTS) == set(cases.SAMPLERS)
+    assert {c for library, _, c in every if library == "posteriors"} == {1}
+    assert {c for library, _, c in every if library == "numpyro-parallel"} == {4, 16}
+    same = [case for case in every if case[1:] == ("HMC", 4)]
+    at = every.index(same[0])
+    assert every[at : at + len(same)] == same, "what is compared is measured one after the other"
+    for case in every:
+        small, large = cases.lengths(case, 5.0)
+        assert 1 <= small <= large / 4
+
+
+def test_the_arbiter_and_a_planted_fault(bench: Any) -> None:
+    """nescio agrees with the formula in numpy; a density that is off by two thousandths does not pass."""
+    problem, score = bench("problem"), bench("time_score")
+    random = np.random.default_rng(3)
+    widths = (4, 16, 16, 2)
+    posed = problem.pose(random.standard_normal((30, 4)), random.standard_normal((30, 1)), "random", widths, 2)
+    model = score.network(widths)
+    target = Target(model, source((torch.from_numpy(posed.x), torch.from_numpy(posed.y))))
+    got = target.log_density(torch.from_numpy(posed.probes), target.batch(None)).tolist()
+    truth = [problem.heteroscedastic(w, posed, widths) for w in posed.probes]
+    problem.check_density("nescio", got, truth)
+    assert problem.LEAST == LEAST
+    with pytest.raises(AssertionError, match="another problem"):
+        problem.check_density("nescio", [1.002 * x for x in got], truth)
+    assert problem.size(widths) == model.dim == posed.probes.shape[1]
+    assert problem.standardised(posed.x, posed.x).std(0) == pytest.approx(1, abs=1e-5)
+
+
+def test_effective_draws_of_independent_draws(bench: Any) -> None:
+    """400 independent draws in 4 chains are about 400 effective ones; four chains in four places are about four, but 400 within."""
+    score = bench("time_score")
+    table = score.load_table("yacht")
+    random = np.random.default_rng(4)
+    theta = 0.1 * random.standard_normal((4, 100, table.problem.probes.shape[1])).astype(np.float32)
+    mixed = score.score(table, theta)
+    assert 200 < mixed["ess_median"] < 800 and mixed["rhat_max"] < 1.2
+    apart = score.score(table, theta + random.standard_normal((4, 1, theta.shape[2])).astype(np.float32))
+    assert apart["ess_median"] < 20 and apart["ess_within"] > 200 and apart["rhat_max"] > 2
+
+
+def test_the_peer_starts_where_map_ended(bench: Any) -> None:
+    """`MAP >> Stay` is where a sampler after the same MAP starts: a sampler that hardly moves is still there."""
+    stay = bench("time_nescio").Stay()
+    model = bench("time_score").network((2, 3, 2))
+    x = torch.linspace(-1, 1, 40).reshape(20, 2)
+    ends, moved = (
+        fit(model, (x, x[:, :1]), 2 * (MAP(epochs=2) >> after), seed=5).theta[:, 0]  # type: ignore[attr-defined]
+        for after in (stay, HMC(leapfrog=1, step_size=1e-9, warmup=0, draws=1))
+    )
+    torch.testing.assert_close(ends, moved, rtol=0, atol=1e-6)
+    assert (ends[0] - ends[1]).abs().max() > 0.01
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not PEERS.exists(), reason="no peers here (make peers)")
+def test_every_peer_solves_the_same_problem(tmp_path: Path) -> None:
+    kept = run("mcmc.py", tmp_path, "--rounds", "1", "--chains", "1", "--seconds", "0.1")
+    rates = [row["acceptance"] for row in kept["rows"] if row["kind"] == "cost" and row["acceptance"] is not None]
+    assert len(rates) > 4 and max(rates) - min(rates) < 0.3
+    assert {"numpyro", "blackjax", "pyro-ppl", "posteriors"} <= set(kept["peers"])
