@@ -86,6 +86,11 @@ def machine_code(function: Function, inputs: Sequence[Tensor]) -> tuple[Function
         try:
             graph = make_fx(function, decomposition_table={torch.ops.aten.tanh.default: tanh})(*inputs)
             for node in graph.graph.nodes:
+                constant = getattr(graph, node.target) if node.op == "get_attr" else None
+                if cuda and isinstance(constant, Tensor):
+                    setattr(
+                        graph, node.target, constant.to(inputs[0].device)
+                    )  # copying from the CPU cannot be recorded
                 node.meta.clear()  # each input was traced by itself, and the compiler asks for one trace
                 if node.target is torch.ops.aten.view.default:
                     node.target = torch.ops.aten.reshape.default  # the compiler may lay a tensor out in another way
@@ -121,17 +126,17 @@ def looped(code: Function) -> Version:
 def recorded(code: Function, inputs: Sequence[Tensor], fed: bool) -> Version:
     """The kernels of one call as a CUDA graph: replayed without the cost of launching them one by one."""
     places = [x.clone() for x in inputs]
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            code(*places)
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        results = code(*places)
-        for place, result in zip(places, results if fed else (), strict=False):
-            place.copy_(result)
+    graph, side = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    with torch.backends.cudnn.flags(benchmark=True):  # the fastest convolutions, found out once
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                code(*places)
+        torch.cuda.current_stream().wait_stream(side)
+        with torch.cuda.graph(graph):
+            results = code(*places)
+            for place, result in zip(places, results if fed else (), strict=False):
+                place.copy_(result)
     held: list[Tensor | None] = [None] * len(places)
 
     def run(inputs: Sequence[Tensor], times: int) -> tuple[Tensor, ...]:

@@ -31,6 +31,10 @@ class Noise:
     def to(self, device: torch.device, dtype: torch.dtype) -> Noise:
         return replace(self, device=device, dtype=dtype)
 
+    def cpu(self) -> Noise:
+        """The stream on the CPU: for numbers that decide what happens next, which nobody should wait for a GPU to tell."""
+        return replace(self, device=torch.device("cpu"))
+
     def number(self) -> int:
         """The 63-bit seed that the key stands for."""
         digest = hashlib.blake2b(repr((self.seed, self.key)).encode(), digest_size=8).digest()

@@ -19,13 +19,15 @@ RESULTS = Path(__file__).resolve().parent / "results"
 
 
 def commit() -> str:
-    """The commit of this checkout, or NESCIO_COMMIT where there is no repository."""
+    """NESCIO_COMMIT, for a copy that is no repository or not at the commit it was made from; else that of this checkout."""
+    if given := os.environ.get("NESCIO_COMMIT"):
+        return given
     try:
         here = Path(__file__).resolve().parent
         found = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=True)
         return found.stdout.strip()
     except (OSError, subprocess.CalledProcessError):
-        return os.environ.get("NESCIO_COMMIT", "unknown")
+        return "unknown"
 
 
 def origin() -> dict[str, Any]:

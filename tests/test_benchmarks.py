@@ -153,6 +153,11 @@ def test_effective_draws_of_independent_draws(bench: Any) -> None:
     assert 200 < mixed["ess_median"] < 800 and mixed["rhat_max"] < 1.2
     apart = score.score(table, theta + random.standard_normal((4, 1, theta.shape[2])).astype(np.float32))
     assert apart["ess_median"] < 20 and apart["ess_within"] > 200 and apart["rhat_max"] > 2
+    stuck = score.score(table, np.repeat(theta[:, :1], 100, axis=1))
+    assert stuck["ess_within"] == 0 and score.per_draw(1.0, stuck)["s_per_within"] is None
+    row = {"row": "a", "seconds": 1.0, "divergences": 0, **stuck, **score.per_draw(1.0, stuck)}
+    assert json.loads(json.dumps(score.medians([row]), allow_nan=False))[0]["n"] == 1
+    assert "-" in score.show([row])
 
 
 def test_the_peer_starts_where_map_ended(bench: Any) -> None:

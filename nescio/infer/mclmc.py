@@ -111,7 +111,7 @@ class MCLMC(Sampler):
         if state.step < self.warmup:
             # a chain that started outside the support tells nothing about the step size
             lost = failed & state.log_density.isfinite() & state.gradient.isfinite().all(1)
-            new = self.adapt(new, error, lost)
+            new = self.adapt(new, error.cpu(), lost.cpu())
         return new, info
 
     def adapt(self, state: State, error: Tensor, failed: Tensor) -> State:
@@ -171,7 +171,7 @@ class AdjustedMCLMC(Sampler):
         tracing = plan.trace[0] <= state.step < plan.trace[1]
         size = state.step_size.now if warm and not tracing else state.step_size.best
         mean = min(max(state.tuning.length / size, 1.0), self.most_steps)
-        count = jittered(mean, float(noise.at("path").uniform(1)))
+        count = jittered(mean, float(noise.at("path").cpu().uniform(1)))
         v = directions(noise.at("direction"), state.u)
         start = Point(state.u, v, state.log_density, state.gradient)
         end, error = path(target, batch, state.tuning.root, start, size, count)
