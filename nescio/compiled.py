@@ -84,7 +84,7 @@ def machine_code(function: Function, inputs: Sequence[Tensor]) -> tuple[Function
         level = quiet.level
         quiet.setLevel(logging.CRITICAL)
         try:
-            graph = make_fx(function, decomposition_table={torch.ops.aten.tanh.default: tanh})(*inputs)
+            graph = make_fx(function, decomposition_table=rewritten(cuda))(*inputs)
             for node in graph.graph.nodes:
                 constant = getattr(graph, node.target) if node.op == "get_attr" else None
                 if cuda and isinstance(constant, Tensor):
@@ -94,7 +94,7 @@ def machine_code(function: Function, inputs: Sequence[Tensor]) -> tuple[Function
                 node.meta.clear()  # each input was traced by itself, and the compiler asks for one trace
                 if node.target is torch.ops.aten.view.default:
                     node.target = torch.ops.aten.reshape.default  # the compiler may lay a tensor out in another way
-            options = {"force_layout_optimization": True} if cuda else {"cpp_wrapper": True}
+            options = {} if cuda else {"cpp_wrapper": True}
             code = standalone_compile(
                 graph, list(inputs), dynamic_shapes="from_example_inputs", options={"config_patches": options}
             )
@@ -108,9 +108,39 @@ def machine_code(function: Function, inputs: Sequence[Tensor]) -> tuple[Function
     return torch.no_grad()(code), max(torch.finfo(dtype).eps for dtype in coarsest)
 
 
+def rewritten(cuda: bool) -> dict[Any, Callable[..., Any]]:
+    """Operations that compile better in other words."""
+    aten = torch.ops.aten
+    return {aten.bmm.default: products} if cuda else {aten.bmm.default: products, aten.tanh.default: tanh}
+
+
 def tanh(x: Tensor) -> Tensor:
-    """Through the logistic function, which compilers vectorise; right to rounding, but not near 0 relative to x."""
+    """Through the logistic function, which compilers for the CPU vectorise; right to rounding, but not near 0 relative to x."""
     return 2 * torch.sigmoid(2 * x) - 1
+
+
+def products(a: Tensor, b: Tensor) -> Any:
+    """Products with a vector are sums and outer products, which melt into their neighbours; a slice of a wider tensor is copied
+    first, for a matrix that lies askew in memory is slow to multiply."""
+    if a.shape[2] == 1:
+        return a * b
+    if b.shape[2] == 1:
+        return (a * b.mT).sum(2, keepdim=True)
+    if a.shape[1] == 1:
+        return (a.mT * b).sum(1, keepdim=True)
+    if askew(a) or askew(b):
+        return torch.bmm(straight(a), straight(b))
+    return NotImplemented
+
+
+def askew(x: Tensor) -> bool:
+    return x.stride(0) > x.shape[1] * x.shape[2]
+
+
+def straight(x: Tensor) -> Tensor:
+    if not askew(x):
+        return x
+    return x.contiguous() if x.stride(2) == 1 else x.mT.contiguous().mT
 
 
 def looped(code: Function) -> Version:
@@ -127,7 +157,7 @@ def recorded(code: Function, inputs: Sequence[Tensor], fed: bool) -> Version:
     """The kernels of one call as a CUDA graph: replayed without the cost of launching them one by one."""
     places = [x.clone() for x in inputs]
     graph, side = torch.cuda.CUDAGraph(), torch.cuda.Stream()
-    with torch.backends.cudnn.flags(benchmark=True):  # the fastest convolutions, found out once
+    with torch.backends.cudnn.flags(True, True, allow_tf32=torch.backends.cudnn.allow_tf32):  # the fastest convolutions
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(3):

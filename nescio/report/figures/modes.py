@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 CHAINS, SHOWN, BINS, PRIOR = 6, 50, 60, 1.5
-ACCEPTANCE = 0.95  # the ends of the ridge are narrow: at 0.8 a chain that gets there diverges, and stays for long
+ACCEPTANCE = 0.99  # the ends of the ridge are narrow: at 0.8 a chain that gets there diverges, and stays for long
 WIDE = (((-9.0, 9.0), (-9.0, 9.0)), 601)  # for quadrature: six standard deviations of the prior
 NOTE: Any = {"fontsize": 7.5, "color": GREY, "ha": "right", "va": "top"}
 Function = Callable[[Tensor, Tensor], Tensor]
