@@ -3,8 +3,9 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+PEERS := .peers
 
-.PHONY: demo test lint nightly clean
+.PHONY: demo test lint nightly peers clean
 
 demo: $(READY)
 	$(BIN)/nescio demo --out build/demo
@@ -26,5 +27,13 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $(READY)
 
+# Other libraries, for benchmarks/ only, in an environment of their own.
+peers: $(PEERS)/.ready
+
+$(PEERS)/.ready: benchmarks/peers.txt
+	test -x $(PEERS)/bin/python || $(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check -r benchmarks/peers.txt
+	touch $@
+
 clean:
-	rm -rf $(VENV) build .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(PEERS) build .pytest_cache .ruff_cache

@@ -2,8 +2,8 @@
 
 Chains: the net 13-50-1 with tanh, 455 rows, prior N(0, 1), Gaussian noise 0.5, float32. nescio through `fit(C * HMC(...))`; JAX as a
 trajectory of leapfrog steps with its accept step, jit(vmap(scan)), matrix products at highest precision: the least that a JAX
-sampler can take. nescio's path length is random with the same mean. Microseconds per leapfrog step of all chains, compiling left out; rounds take turns. Memory is the largest allocation
-of nescio's run divided by the chains.
+sampler can take. nescio's path length is random with the same mean. Microseconds per leapfrog step of all chains, compiling left out;
+rounds take turns. Memory is the largest allocation of nescio's run divided by the chains.
 ResNet-20 with filter response norm: the log density and its gradient over 10,000 images of 32 by 32 in one call of
 `Target.value_and_grad`, bf16 autocast, in TFLOP/s of the 2.45e12 multiplications and additions that a gradient takes.
 

@@ -111,7 +111,8 @@ def machine_code(function: Function, inputs: Sequence[Tensor]) -> tuple[Function
 def rewritten(cuda: bool) -> dict[Any, Callable[..., Any]]:
     """Operations that compile better in other words."""
     aten = torch.ops.aten
-    return {aten.bmm.default: products} if cuda else {aten.bmm.default: products, aten.tanh.default: tanh}
+    table = {aten.bmm.default: products, aten.mm.default: product, aten.addmm.default: shifted_product}
+    return table if cuda else {**table, aten.tanh.default: tanh}
 
 
 def tanh(x: Tensor) -> Tensor:
@@ -131,6 +132,14 @@ def products(a: Tensor, b: Tensor) -> Any:
     if askew(a) or askew(b):
         return torch.bmm(straight(a), straight(b))
     return NotImplemented
+
+
+def product(a: Tensor, b: Tensor) -> Any:
+    return products(a[None], b[None])[0] if 1 in (a.shape[1], b.shape[1], a.shape[0]) else NotImplemented
+
+
+def shifted_product(c: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Any:
+    return c + torch.mm(a, b) if 1 in (a.shape[1], b.shape[1], a.shape[0]) and beta == alpha == 1 else NotImplemented
 
 
 def askew(x: Tensor) -> bool:
@@ -182,14 +191,23 @@ def recorded(code: Function, inputs: Sequence[Tensor], fed: bool) -> Version:
 
 
 def agree(a: Sequence[Tensor], b: Sequence[Tensor], eps: float) -> bool:
-    """Equal in shape, and in value to rounding on the scale of each tensor; where one is not finite, so is the other."""
+    """Equal in shape, and in value to rounding; where one is not finite, so is the other.
+
+    Rounding is on the scale of each tensor; but numbers of one a chain are densities and their differences, and share theirs.
+    """
+    densities = max((size(y) for y in b if y.dim() == 1), default=0.0)
     for x, y in zip(a, b, strict=True):
         if x.shape != y.shape or x.dtype != y.dtype or not torch.equal(x.isfinite(), y.isfinite()):
             return False
         if not x.is_floating_point():
             continue  # a decision: by rounding it may fall either way
-        sound = y.isfinite()
-        scale = y[sound].abs().max() if bool(sound.any()) else y.new_zeros(())
-        if bool(((x - y)[sound].abs() > ROUNDING * eps * (scale + 1)).any()):
+        slack = ROUNDING * eps * (1 + (densities if y.dim() == 1 else size(y)))
+        if bool(((x - y)[y.isfinite()].abs() > slack).any()):
             return False
     return True
+
+
+def size(x: Tensor) -> float:
+    """Of its largest finite number."""
+    sound = x[x.isfinite()]
+    return float(sound.abs().max()) if sound.numel() and x.is_floating_point() else 0.0

@@ -71,7 +71,7 @@ def predictive_checks(numbers: Numbers) -> Iterator[Check]:
 def modes_checks(numbers: Numbers) -> Iterator[Check]:
     for name in CASES:
         z, (weights, functions) = numbers[f"{name}_z"], numbers[f"{name}_rhat"]
-        apart = (1.2, np.inf) if name != "scale" else (0, 1.1)  # a ridge is one piece
+        apart = (1.2, np.inf) if name != "scale" else (0, 1.05)  # a ridge is one piece
         yield Check(
             f"modes, {name}", "largest |z| of moments against quadrature", largest(z), 0, Z, int(numbers["many"])
         )
@@ -79,5 +79,7 @@ def modes_checks(numbers: Numbers) -> Iterator[Check]:
         yield Check(
             f"modes, {name}", "change of log density under the symmetry", gap, 0, ROUNDING, int(numbers["many"])
         )
+        divergences = float(numbers[f"{name}_divergences"])
+        yield Check(f"modes, {name}", "divergences", divergences, 0, 0, CHAINS, mixing=True)
         yield Check(f"modes, {name}", "R-hat of the function", float(functions), 0, 1.01, CHAINS, mixing=True)
         yield Check(f"modes, {name}", "R-hat of the weights", float(weights), *apart, CHAINS, mixing=True)

@@ -49,7 +49,7 @@ FIGURES = {
         "after Neal (2011)",
         "Three panels show a density bent like a banana. A random walk visits it in short and long hops; many of its proposals are "
         "refused beside the bend. Langevin steps are shorter and mostly accepted. Hamiltonian paths, drawn with their leapfrog "
-        "points, follow the bend from one end towards the other, and none is refused.",
+        "points, curve along the bend from the start at its lower end up and over the top, and none is refused.",
         paths.paths_data,
         paths.draw_paths,
         paths_checks,
@@ -58,7 +58,7 @@ FIGURES = {
     ),
     "predictive": Entry(
         ("002-1",),
-        "posterior predictive under w ~ N(0, 5), σ₀ ~ Gamma(1/2, 1) (Nalisnick, lecture)",
+        "posterior predictive under w ~ N(0, σ² = 5), σ₀ ~ Gamma(1/2, 1) (Nalisnick, lecture)",
         "Functions that four chains have drawn pass through thirty points and agree there; in the gap between the points and beyond "
         "them they fan out, and the 90% band with them. Beside it the noise: its posterior is a hump about the true value 0.2, its "
         "prior a curve that falls from infinity at zero.",
@@ -71,13 +71,13 @@ FIGURES = {
     "modes": Entry(
         ("002-15", "002-18"),
         "symmetries of a posterior (Nalisnick, lecture)",
-        "Three posteriors over two weights with the draws of four chains on them. Exchanged units: two modes mirrored in the diagonal. "
+        "Three posteriors over two weights with the draws of six chains on them. Exchanged units: two modes mirrored in the diagonal. "
         "Changed signs: two modes mirrored in the origin; in both, most chains stay in one mode. Moved scale: one curved ridge that "
         "all chains share. Below, the histogram of one weight over 4000 chains lies on the exact curve.",
         modes.modes_data,
         modes.draw_modes,
         modes_checks,
-        {"draws": 30, "many": 400, "warmup": 300},
+        {"draws": 12, "many": 300, "warmup": 300},
         REGIONS,
     ),
 }

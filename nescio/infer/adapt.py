@@ -38,10 +38,15 @@ class StepSize(NamedTuple):
 
     @staticmethod
     def start(step_size: float) -> StepSize:
+        """At a guess, which is more often too small than too large."""
         return StepSize(math.log(step_size), math.log(step_size), math.log(10 * step_size), 0.0, 0)
 
+    def again(self) -> StepSize:
+        """From the best so far, when the metric has changed."""
+        return StepSize(self.log_best, self.log_best, self.log_best, 0.0, 0)
+
     def update(self, acceptance: float, target: float) -> StepSize:
-        gamma, t0, kappa = 0.05, 10, 0.75
+        gamma, t0, kappa = 0.1, 10, 0.75
         count = self.count + 1
         error = self.error + ((target - acceptance) - self.error) / (count + t0)
         log_now = min(max(self.centre - math.sqrt(count) / gamma * error, -FARTHEST), FARTHEST)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, final
+from typing import Any, NamedTuple, final
 
 import torch
 from torch import Tensor
@@ -40,13 +40,11 @@ class State(NamedTuple):
     metric: Metric
 
 
-class Start(Protocol):
-    """Where a trajectory begins, as far as its energy goes."""
+class Began(NamedTuple):
+    """What an energy error needs to know of where a trajectory began."""
 
-    @property
-    def log_density(self) -> Tensor: ...
-    @property
-    def metric(self) -> Metric: ...
+    log_density: Tensor
+    metric: Metric
 
 
 class Info(NamedTuple):
@@ -85,17 +83,13 @@ class HMC(Sampler):
         count = int(noise.at("path").cpu().integers(1, self.leapfrog + 1, 1))
         p0 = state.metric.momentum(noise.at("momentum").normal(*state.u.shape))
         u, p, log_density, gradient = leapfrog(target, batch, state, p0, size, count)
-        error = energy_error(state, p0, log_density, p)
-        accept = (-error).exp().clamp(max=1.0)
-        took = noise.at("accept").uniform(len(u)) < accept
-        new = state._replace(
-            u=torch.where(took[:, None], u, state.u),
-            log_density=torch.where(took, log_density, state.log_density),
-            gradient=torch.where(took[:, None], gradient, state.gradient),
-            step=state.step + 1,
+        ends = [state.u, state.log_density, state.gradient, p0, u, log_density, gradient, p]
+        coin = noise.at("accept").uniform(len(u))
+        u, log_density, gradient, accept, divergent, energy = target.advance(
+            decide, batch, [*ends, coin], state.metric.tensors()
         )
-        kinetic = 0.5 * (p0 * state.metric.velocity(p0)).sum(1, dtype=torch.float64)
-        info = Info(accept, error > DIVERGENT, kinetic - state.log_density, count, size)
+        new = state._replace(u=u, log_density=log_density, gradient=gradient, step=state.step + 1)
+        info = Info(accept, divergent, energy, count, size)
         return (adapt(new, float(accept.mean()), self.acceptance, self.warmup, self.dense) if warm else new), info
 
     def point(self, state: State) -> tuple[Tensor, Tensor]:
@@ -124,7 +118,25 @@ def leap(
     return u, p + 0.5 * size * slope, log_density, slope
 
 
-def energy_error(start: Start, p0: Tensor, log_density: Tensor, p: Tensor) -> Tensor:
+def decide(_: Gradient, *given: Tensor) -> tuple[Tensor, ...]:
+    """Accept or repeat: the next u, log density and gradient, the chance of it, divergence, and the energy at the start."""
+    u, log_density, slope, p0, new_u, new_log_density, new_slope, p, coin, *tensors = given
+    metric = remade(tensors)
+    error = energy_error(Began(log_density, metric), p0, new_log_density, p)
+    accept = (-error).exp().clamp(max=1.0)
+    took = coin < accept
+    kinetic = 0.5 * (p0 * metric.velocity(p0)).sum(1, dtype=torch.float64)
+    return (
+        torch.where(took[:, None], new_u, u),
+        torch.where(took, new_log_density, log_density),
+        torch.where(took[:, None], new_slope, slope),
+        accept,
+        error > DIVERGENT,
+        kinetic - log_density,
+    )
+
+
+def energy_error(start: State | Began, p0: Tensor, log_density: Tensor, p: Tensor) -> Tensor:
     """ΔH in double precision; the kinetic difference is (p - p0)ᵀ Σ (p + p0) / 2, elementwise before it is summed."""
     kinetic = 0.5 * ((p - p0).double() * start.metric.velocity(p + p0).double()).sum(1)
     error = kinetic - (log_density.double() - start.log_density.double())
@@ -139,7 +151,7 @@ def adapt(state: State, acceptance: float, goal: float, warmup: int, dense: bool
         moments = moments.update(state.u)
     if state.step in windows.ends and moments.count >= LEAST_DRAWS:
         metric, moments = moments.metric(state.u), Moments.start(state.u, dense)
-        size = StepSize.start(size.best)
+        size = size.again()
     return state._replace(step_size=size, moments=moments, metric=metric)
 
 

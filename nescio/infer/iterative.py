@@ -137,7 +137,8 @@ def drive_block(
     bounds = [i * target.size // per_epoch for i in range(per_epoch + 1)]  # even batches: no ragged last one
     total = method.steps(per_epoch)
     state = method.init(target, ends, run.noise.at("init"))
-    if total * method.gradients() >= PAYS if run.compile is None else run.compile:
+    heavier = max(1.0, chains * batch / 10_000)  # than a gradient that costs nothing but its overhead
+    if total * method.gradients() * heavier >= PAYS if run.compile is None else run.compile:
         target = replace(target, code={})
     if run.folder is None:
         record: Record = Held()

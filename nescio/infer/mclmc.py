@@ -198,8 +198,8 @@ class AdjustedMCLMC(Sampler):
         tuning = tune(state, plan, 2.0, True, self.length is not None)
         if step == plan.trace[1] and self.length is None and tuning.trace.shape[1] >= 20:
             tuning = tuning._replace(length=0.5 * length * correlation_time(tuning.trace))
-        if step in plan.ends:
-            size = StepSize.start(size.best)
+        if step in (*plan.ends, plan.trace[1]):  # other units, another length
+            size = size.again()
         return state._replace(step_size=size, tuning=tuning)
 
     def point(self, state: State) -> tuple[Tensor, Tensor]:

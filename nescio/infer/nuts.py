@@ -28,7 +28,7 @@ from torch.utils._pytree import tree_map
 from nescio.data.source import Source
 from nescio.errors import InputError
 from nescio.infer.adapt import Metric, Moments, StepSize, identity, remade
-from nescio.infer.hmc import DIVERGENT, State, adapt, energy_error, leap, summary
+from nescio.infer.hmc import DIVERGENT, Began, State, adapt, energy_error, leap, summary
 from nescio.infer.sampler import Sampler
 from nescio.noise import Noise
 from nescio.posterior.posterior import Ends
@@ -193,13 +193,6 @@ def grow(block: Block, batch: Batch, point: Point, size: Tensor, level: int, noi
                 break
     tally.add(block.rows, accept, 2**level, torch.zeros_like(block.rows, dtype=torch.bool))
     return Half(block, stack[0], point, draw, weight)
-
-
-class Began(NamedTuple):
-    """What an energy error needs to know of the state where a trajectory began."""
-
-    log_density: Tensor
-    metric: Metric
 
 
 def leaf(gradient: Gradient, *given: Tensor) -> tuple[Tensor, ...]:

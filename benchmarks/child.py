@@ -1,0 +1,80 @@
+"""The measuring process: it is given one JSON argument and prints one JSON line. Needs numpy only.
+
+first   seconds of the first run, of `draws[0]` draws: code is compiled here, if it is
+times   seconds of a run of draws[0] and of one of draws[1], after each length has been run once
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+
+class Spec(NamedTuple):
+    """One measurement. `job`: "steady" for a slope, "first" for the first run alone, "short" for a user's first short run."""
+
+    job: str
+    library: str
+    sampler: str
+    chains: int
+    draws: tuple[int, int]
+    seed: int
+    problem: str  # path of the .npz
+    launched: float  # time.time() just before the process was started
+    threads: int
+    leapfrogs: int  # on average, of an HMC draw
+    step_size: float  # of HMC and NUTS; MCLMC, whose velocity is a unit vector, has the same step times √weights
+    depth: int  # the deepest tree of NUTS
+    noise: float
+    hidden: int
+    compile: bool  # whether nescio is told to; a user's short run is left to its own judgement
+
+
+class Ran(NamedTuple):
+    """What a run made."""
+
+    gradients: float  # of a chain, on average over chains
+    acceptance: float | None = None
+    compiled: bool | str = True  # or why not
+
+
+Run = Callable[[int], Ran]  # of so many draws a chain
+
+
+def read() -> Spec:
+    """The spec, and the process held to its number of cores: thread pools of every library are sized by them."""
+    values: dict[str, Any] = json.loads(sys.argv[1])
+    values["draws"] = tuple(values["draws"])
+    spec = Spec(**values)
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: spec.threads])
+    return spec
+
+
+def measure(spec: Spec, run: Run, density: Callable[[], list[float]], versions: dict[str, str]) -> None:
+    """Do the job and print it. `density`: log densities at the problem's probes."""
+    out: dict[str, Any] = {"imported": time.time() - spec.launched, "versions": versions}
+    small, large = spec.draws
+    first, ran = timed(run, small)
+    out |= {
+        "first": first,
+        "total": time.time() - spec.launched,
+        "first_gradients": ran.gradients,
+        "compiled": ran.compiled,
+    }
+    if spec.job == "steady":
+        run(large)
+        (t1, ran1), (t2, ran2) = timed(run, small), timed(run, large)
+        out |= {"times": [t1, t2], "gradients": [ran1.gradients, ran2.gradients], "acceptance": ran2.acceptance}
+        out["log_density"] = density()
+    print(json.dumps(out), flush=True)
+
+
+def timed(run: Run, draws: int) -> tuple[float, Ran]:
+    began = time.perf_counter()
+    ran = run(draws)
+    return time.perf_counter() - began, ran
