@@ -12,7 +12,7 @@ from fault import Fault
 from targets import correlated_gaussian, skewed
 from torch import Tensor
 
-from nescio.infer import adapt, hmc, langevin, metropolis, sghmc, sgld
+from nescio.infer import Cycles, adapt, hmc, langevin, metropolis, sghmc, sgld
 from nescio.noise import Noise
 
 
@@ -175,6 +175,10 @@ def temperature_squared(m: pytest.MonkeyPatch) -> None:
     m.setattr(Bound, "__call__", lambda bound, u: tuple(0.9 * x for x in true(bound, u)))
 
 
+def every_state_of_a_cycle_is_kept(m: pytest.MonkeyPatch) -> None:
+    m.setattr(Cycles, "samples", lambda self, t: True)
+
+
 def moments_forget_the_spread_between_chains(m: pytest.MonkeyPatch) -> None:
     def wrong(self, u):
         x = u.double()
@@ -212,6 +216,7 @@ FAULTS: list[Fault] = [
     Fault("ULA: noise √h", langevin_noise_too_small, proof.check_ula_law),
     Fault("SGLD: noise √h", sgld_noise_too_small, proof.check_ula_law),
     Fault("SGHMC: noise without friction", sghmc_friction_in_the_noise_forgotten, proof.check_sghmc_law),
+    Fault("Cycles: exploring states are draws", every_state_of_a_cycle_is_kept, proof.check_cycles),
     Fault("target: wrong temperature", temperature_squared, invariant("HMC", "quarter period")),
     Fault("adaptation: spread between steps forgotten", moments_forget_the_spread_between_chains, proof.check_moments),
     Fault("adaptation: dual averaging reversed", dual_averaging_in_the_wrong_direction, proof.check_dual_averaging),

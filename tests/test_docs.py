@@ -123,6 +123,24 @@ def test_the_readmes_table_is_the_kept_one() -> None:
             assert ("**" in cell) is (label != "published" and kept[name]["better"])
 
 
+def test_the_readmes_microcanonical_row_is_the_kept_one() -> None:
+    """Sets of which all splits are done are shown, others not; bold where below the published ensembles."""
+    results = ROOT / "reproduce" / "results"
+    rows = json.loads((results / "uci_microcanonical.json").read_text())["rows"]
+    kept = {row["row"].split(",")[0]: row for row in rows if row["metric"] == "nll"}
+    published = json.loads((results / "uci_ensembles.json").read_text())["rows"]
+    bar = {row["row"].split(",")[0]: row["published"] for row in published if row["metric"] == "nll"}
+    text = (ROOT / "README.md").read_text().replace("−", "-")
+    names = [cell.strip() for cell in re.search(r"\| \| (boston.*?) \|\n", text).group(1).split("|")]  # type: ignore[union-attr]
+    line = re.search(r"\| `8 \* \(MAP\(\) >> MCLMC\(\)\)` \| (.*?) \|\n", text).group(1)  # type: ignore[union-attr]
+    for name, cell in zip(names, line.split("|"), strict=True):
+        numbers = [float(number) for number in re.findall(r"-?\d*\.\d+", cell)]
+        assert bool(numbers) is (name in kept and kept[name]["n"] == (5 if name == "protein" else 20)), name
+        if numbers:
+            assert abs(numbers[0] - kept[name]["ours"]) <= 0.0051 and abs(numbers[1] - kept[name]["se"]) <= 0.0051, name
+            assert ("**" in cell) is (kept[name]["ours"] < bar[name])
+
+
 @pytest.mark.parametrize("path", DOCS, ids=lambda path: path.name)
 def test_links_lead_somewhere(path: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", path.read_text()):

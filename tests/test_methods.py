@@ -17,9 +17,28 @@ from check_method import (
     check_replicas,
     check_reproducible,
 )
+from torch import nn
 
-from nescio.infer import HMC, MALA, MAP, MCLMC, NUTS, SGHMC, SGLD, ULA, AdjustedMCLMC, Cycles, Metropolis, RMSprop
+from nescio import Model
+from nescio.infer import (
+    HMC,
+    MALA,
+    MAP,
+    MCLMC,
+    NUTS,
+    SGHMC,
+    SGLD,
+    ULA,
+    AdjustedMCLMC,
+    Cycles,
+    Metropolis,
+    RMSprop,
+    default,
+)
 from nescio.infer.method import Method, Run, Start
+from nescio.laws import Discrete, Normal
+from nescio.likelihoods import Gaussian
+from nescio.nets import mlp
 from nescio.posterior import Draws, Posterior
 from nescio.target import Target
 
@@ -103,3 +122,14 @@ def test_draws_join_into_chains() -> None:
     model, data, _ = regression()
     posterior = fit(model, data, 3 * MAP(epochs=1))
     assert isinstance(posterior, Draws) and posterior.theta.shape == (3, 1, model.dim)
+
+
+def test_the_default_fits_the_problem() -> None:
+    x, y = torch.randn(30, 2), torch.randn(30, 1)
+    small = Model(mlp(2, 5, 1), Normal(0, 1), Gaussian(0.3))
+    large = Model(mlp(2, 200, 200, 1), Normal(0, 1), Gaussian(0.3))
+    tied = Model(nn.Sequential(nn.Linear(2, 5), nn.BatchNorm1d(5), nn.Linear(5, 1)), Normal(0, 1), Gaussian(0.3))
+    discrete = Model(mlp(2, 5, 1), Discrete((-1.0, 1.0)), Gaussian(0.3))
+    assert "MCLMC" in repr(default(small, (x, y))) and "MCLMC" not in repr(default(large, (x, y)))
+    assert "MCLMC" not in repr(default(tied, (x, y))) and "Metropolis" in repr(default(discrete, (x, y)))
+    assert "MCLMC" not in repr(default(small, (torch.randn(30_000, 2), torch.randn(30_000, 1))))

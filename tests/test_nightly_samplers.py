@@ -3,7 +3,6 @@
 Model: y = w·x + σ ε with w ~ N(0, I₂), σ ~ HalfNormal(1), six rows. θ is drawn from its prior and y from θ, so
 - Geweke (2004): sweeps of [θ by one transition given y; y anew given θ] leave the joint law as it is: θ keeps its prior (DKW);
 - SBC (Talts et al., 2018): the rank of θ among draws of its posterior is uniform (chi-square on 20 bins, and normal scores).
-(NUTS drops chains from its batch as they finish, so it cannot have data of their own; it is compared with an independent one instead.)
 Both see what invariance on one data set cannot: a likelihood or a prior weighed wrongly. Nightly, with a fresh printed seed; a false alarm
 once in 1e9 comparisons (tests/chance.py). Each is shown to fail on a planted fault.
 """
@@ -20,7 +19,7 @@ from torch import Tensor, nn
 
 from nescio import Model
 from nescio.data.source import source
-from nescio.infer import HMC, MALA, Metropolis
+from nescio.infer import HMC, MALA, NUTS, AdjustedMCLMC, Metropolis
 from nescio.infer.sampler import Sampler
 from nescio.laws import HalfNormal, Normal
 from nescio.likelihoods import Gaussian
@@ -34,6 +33,8 @@ SAMPLERS = {
     "HMC": HMC(draws=1, warmup=0, leapfrog=4, step_size=0.2),
     "MALA": MALA(draws=1, warmup=0, step_size=0.3),
     "Metropolis": Metropolis(draws=1, warmup=0, scale=0.3),
+    "NUTS": NUTS(draws=1, warmup=0, step_size=0.3, max_depth=4),
+    "AdjustedMCLMC": AdjustedMCLMC(draws=1, warmup=0, step_size=0.3, length=1.2),
 }
 
 
@@ -127,7 +128,7 @@ def check_sbc(name: str, simulations: int = 4000, draws: int = 99, thin: int = 4
         assert_gaussian_variance(scores, 0.0, 1.0)
 
 
-@pytest.mark.parametrize("name", ["HMC", "MALA"])
+@pytest.mark.parametrize("name", SAMPLERS)
 def test_simulation_based_calibration(name: str) -> None:
     check_sbc(name)
 

@@ -1,5 +1,6 @@
 """Methods: from a target to a posterior."""
 
+from nescio.infer.default import default
 from nescio.infer.hmc import HMC
 from nescio.infer.iterative import Iterative
 from nescio.infer.langevin import MALA, ULA
@@ -31,5 +32,6 @@ __all__ = [
     "Progress",
     "RMSprop",
     "Steps",
+    "default",
     "fit",
 ]

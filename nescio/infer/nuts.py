@@ -66,6 +66,7 @@ class Block(NamedTuple):
 
     rows: Tensor  # which of all chains
     target: Target
+    batch: Batch
     start: State
     p0: Tensor
 
@@ -73,7 +74,11 @@ class Block(NamedTuple):
         """Those of them that a mask keeps."""
         rest = None if self.target.rest is None else self.target.rest[keep]
         start = self.start._replace(log_density=self.start.log_density[keep])  # all that an energy error needs
-        return Block(self.rows[keep], replace(self.target, rest=rest), start, self.p0[keep])
+        batch = self.batch
+        if batch.own:
+            x, y = tree_map(lambda t: t[keep], (batch.x, batch.y))
+            batch = batch._replace(x=x, y=y)
+        return Block(self.rows[keep], replace(self.target, rest=rest), batch, start, self.p0[keep])
 
 
 class Half(NamedTuple):
@@ -138,12 +143,12 @@ class NUTS(Sampler):
         tally = Tally(torch.zeros_like(weight), torch.zeros_like(depth), torch.zeros_like(depth, dtype=torch.bool))
         draw = tree_map(torch.clone, Point(state.u, p0, state.log_density, state.gradient))  # written in place
         ends = tree_map(lambda x: torch.stack([x, x]), draw)  # (2, chains, ...): the earliest, the latest
-        block = Block(torch.arange(chains, device=p0.device), target, state, p0)
+        block = Block(torch.arange(chains, device=p0.device), target, batch, state, p0)
         for level in range(self.max_depth):
             ahead = noise.at("direction", level).integers(0, 2, chains)
             near = Point(*(x[ahead[block.rows], block.rows] for x in ends))
             signed = size * (2 * ahead - 1).to(p0)[block.rows, None]
-            half = grow(block, batch, near, signed, level, noise, tally)
+            half = grow(block, near, signed, level, noise, tally)
             rows, side = half.block.rows, ahead[half.block.rows]
             took = noise.at("half", level).uniform(chains)[rows] < half_chance(half.weight, weight[rows])
             for old, new in zip(draw, half.draw, strict=True):
@@ -173,14 +178,14 @@ class NUTS(Sampler):
         return {**summary([i._replace(leapfrogs=i.leapfrogs.float().mean()) for i in infos]), **deepest}
 
 
-def grow(block: Block, batch: Batch, point: Point, size: Tensor, level: int, noise: Noise, tally: Tally) -> Half:
+def grow(block: Block, point: Point, size: Tensor, level: int, noise: Noise, tally: Tally) -> Half:
     """2^level leaves beyond `point`. A chain whose half turns back or diverges drops out at once."""
     metric, draw, stack, chains = block.start.metric, point, [], len(tally.leapfrogs)
     weight = torch.full_like(block.start.log_density, -torch.inf, dtype=torch.float64)
     accept, coins = torch.zeros_like(weight), noise.at("leaf", level).uniform(2**level, chains)
     for n in range(2**level):
         here = [*point, *draw, weight, size, block.p0, block.start.log_density, coins[n, block.rows]]
-        *both, weight, error = block.target.advance(leaf, batch, here, metric.tensors())
+        *both, weight, error = block.target.advance(leaf, block.batch, here, metric.tensors())
         point, draw = Point(*both[:4]), Point(*both[4:])
         accept = accept + (-error).exp().clamp(max=1.0)
         diverged = error > DIVERGENT

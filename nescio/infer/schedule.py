@@ -8,6 +8,8 @@ from typing import final
 
 from torch import Tensor
 
+from nescio.errors import InputError
+
 
 @final
 @dataclass(frozen=True)
@@ -45,12 +47,22 @@ class Steps:
 @final
 @dataclass(frozen=True)
 class Cycles:
-    """`n` cosine cycles from 1 to 0 (Zhang et al., 2020): explore at the start of a cycle, sample at its end."""
+    """`n` cosine cycles from 1 to 0 (Zhang et al., 2020): `explore` is the part of a cycle that comes before its draws."""
 
     n: int = 4
+    explore: float = 0.8
+
+    def __post_init__(self) -> None:
+        if self.n < 1 or not 0 <= self.explore < 1:
+            got = f"n={self.n}, explore={self.explore}"
+            raise InputError("cycles need n of at least 1 and a part explore in [0, 1)", got, "write Cycles(4)")
 
     def __call__(self, t: float) -> float:
         return 0.5 * (1 + math.cos(math.pi * ((t * self.n) % 1.0)))
+
+    def samples(self, t: float) -> bool:
+        """Whether states at this part of a run are draws."""
+        return (t * self.n) % 1.0 >= self.explore
 
 
 @final

@@ -9,17 +9,13 @@ the gradients' size and leaves out the term of its derivative, as is usual; that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, final
+from typing import NamedTuple, final
 
 import torch
 from torch import Tensor
 
-from nescio.data.source import Source
-from nescio.infer.iterative import minibatch
-from nescio.infer.sampler import Sampler
-from nescio.infer.schedule import Constant, RMSprop
+from nescio.infer.stochastic import Info, StochasticGradient
 from nescio.noise import Noise
 from nescio.posterior.posterior import Ends
 from nescio.target import Batch, Target
@@ -32,43 +28,19 @@ class State(NamedTuple):
     squares: Tensor  # (chains, dim), running mean of squared gradients
 
 
-class Info(NamedTuple):
-    log_density: Tensor  # (chains,), by the batch
-    step_size: float
-
-
 @final
 @dataclass(frozen=True)
-class SGLD(Sampler):
+class SGLD(StochasticGradient):
     """`step_size` is h, in units of the whole log density (of the order of 1 / N times a learning rate)."""
 
     step_size: float = 1e-5
-    batch_size: int | None = None
-    schedule: Callable[[float], float] = Constant()
-    precondition: RMSprop | None = None
-
-    def batch(self, source: Source) -> int:
-        return minibatch(self.batch_size, source)
-
-    def gradients(self) -> float:
-        return 1.0
 
     def init(self, target: Target, ends: Ends, noise: Noise) -> State:
         u = target.u(ends.theta)
         return State(u, torch.zeros_like(u[:, 0]), ends.statistics, torch.zeros_like(u))
 
     def step(self, target: Target, state: State, batch: Batch, noise: Noise) -> tuple[State, Info]:
-        h = self.step_size * self.schedule(batch.part)
-        log_density, gradient = target.value_and_grad(state.u, batch)
-        squares, scale = state.squares, torch.ones_like(gradient)
-        if self.precondition is not None:
-            squares, scale = self.precondition(squares, gradient / target.size)
+        h, log_density, gradient, scale, squares = self.slope(target, state.u, state.squares, batch)
         z = noise.normal(*state.u.shape)
         u = state.u + h * scale * gradient + (2 * h * scale).sqrt() * z
         return State(u, log_density, state.statistics, squares), Info(log_density, h)
-
-    def point(self, state: State) -> tuple[Tensor, Tensor]:
-        return state.u, state.log_density
-
-    def summary(self, infos: Sequence[Info]) -> dict[str, Any]:
-        return {"step_size": infos[-1].step_size, "gradients": len(infos)}
