@@ -73,7 +73,13 @@ def modes_checks(numbers: Numbers) -> Iterator[Check]:
         z, (weights, functions) = numbers[f"{name}_z"], numbers[f"{name}_rhat"]
         apart = (1.2, np.inf) if name != "scale" else (0, 1.05)  # a ridge is one piece
         yield Check(
-            f"modes, {name}", "largest |z| of moments against quadrature", largest(z), 0, Z, int(numbers["many"])
+            f"modes, {name}",
+            "largest |z| of moments against quadrature",
+            largest(z),
+            0,
+            Z,
+            int(numbers["many"]),
+            mixing=True,
         )
         gap = float(numbers[f"{name}_mirrored"])
         yield Check(

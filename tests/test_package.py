@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import re
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -37,7 +38,10 @@ def test_everything_installed_is_pinned() -> None:
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     pins = dict(line.split("==") for line in lines if not line.startswith("#"))
     normal = {re.sub(r"[-_.]+", "-", name).lower(): version for name, version in pins.items()}
-    for distribution in importlib.metadata.distributions():
+    own = [
+        sysconfig.get_paths()[kind] for kind in ("purelib", "platlib")
+    ]  # others may have put their vendored ones on the path
+    for distribution in importlib.metadata.distributions(path=own):
         name = re.sub(r"[-_.]+", "-", distribution.metadata["Name"]).lower()
         if name in ("pip", "setuptools", "wheel", "nescio"):
             continue
