@@ -27,6 +27,7 @@ class StepSize(NamedTuple):
     centre: float  # μ
     error: float
     count: int
+    gamma: float  # the smaller, the wider its swings
 
     @property
     def now(self) -> float:
@@ -38,21 +39,22 @@ class StepSize(NamedTuple):
 
     @staticmethod
     def start(step_size: float) -> StepSize:
-        """At a guess, which is more often too small than too large."""
-        return StepSize(math.log(step_size), math.log(step_size), math.log(10 * step_size), 0.0, 0)
+        """At a guess, which is more often too small than too large. Wide swings: short steps free chains that are stuck far out."""
+        return StepSize(math.log(step_size), math.log(step_size), math.log(10 * step_size), 0.0, 0, 0.05)
 
-    def again(self) -> StepSize:
-        """From the best so far, when the metric has changed."""
-        return StepSize(self.log_best, self.log_best, self.log_best, 0.0, 0)
+    def settle(self) -> StepSize:
+        """From the best so far, when nothing else will change: narrow swings, for the mean acceptance of many chains has little noise
+        and would be chased to and fro."""
+        return StepSize(self.log_best, self.log_best, self.log_best, 0.0, 0, 0.1)
 
     def update(self, acceptance: float, target: float) -> StepSize:
-        gamma, t0, kappa = 0.1, 10, 0.75
+        t0, kappa = 10, 0.75
         count = self.count + 1
         error = self.error + ((target - acceptance) - self.error) / (count + t0)
-        log_now = min(max(self.centre - math.sqrt(count) / gamma * error, -FARTHEST), FARTHEST)
+        log_now = min(max(self.centre - math.sqrt(count) / self.gamma * error, -FARTHEST), FARTHEST)
         weight = count**-kappa
         log_best = weight * log_now + (1 - weight) * self.log_best
-        return StepSize(log_now, log_best, self.centre, error, count)
+        return StepSize(log_now, log_best, self.centre, error, count, self.gamma)
 
 
 class Metric(ABC):

@@ -151,7 +151,7 @@ def adapt(state: State, acceptance: float, goal: float, warmup: int, dense: bool
         moments = moments.update(state.u)
     if state.step in windows.ends and moments.count >= LEAST_DRAWS:
         metric, moments = moments.metric(state.u), Moments.start(state.u, dense)
-        size = size.again()
+        size = size.settle() if state.step == windows.ends[-1] else StepSize.start(size.best)
     return state._replace(step_size=size, moments=moments, metric=metric)
 
 

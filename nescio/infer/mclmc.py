@@ -198,8 +198,10 @@ class AdjustedMCLMC(Sampler):
         tuning = tune(state, plan, 2.0, True, self.length is not None)
         if step == plan.trace[1] and self.length is None and tuning.trace.shape[1] >= 20:
             tuning = tuning._replace(length=0.5 * length * correlation_time(tuning.trace))
-        if step in (*plan.ends, plan.trace[1]):  # other units, another length
-            size = size.again()
+        if step in plan.ends:  # other units
+            size = StepSize.start(size.best)
+        if step == plan.trace[1]:  # another length, the last
+            size = size.settle()
         return state._replace(step_size=size, tuning=tuning)
 
     def point(self, state: State) -> tuple[Tensor, Tensor]:
