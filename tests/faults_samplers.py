@@ -12,7 +12,7 @@ from fault import Fault
 from targets import correlated_gaussian, skewed
 from torch import Tensor
 
-from nescio.infer import Cycles, adapt, hmc, langevin, metropolis, sghmc, sgld
+from nescio.infer import MALA, Cycles, adapt, hmc, langevin, metropolis, sghmc, sgld
 from nescio.noise import Noise
 
 
@@ -175,6 +175,11 @@ def temperature_squared(m: pytest.MonkeyPatch) -> None:
     m.setattr(Bound, "__call__", lambda bound, u: tuple(0.9 * x for x in true(bound, u)))
 
 
+def step_sizes_never_settle(m: pytest.MonkeyPatch) -> None:
+    """Wide swings to the end: the mean of log ε is not where the mean acceptance is."""
+    m.setattr(adapt.StepSize, "settle", lambda self: adapt.StepSize.start(self.best))
+
+
 def every_state_of_a_cycle_is_kept(m: pytest.MonkeyPatch) -> None:
     m.setattr(Cycles, "samples", lambda self, t: True)
 
@@ -216,6 +221,11 @@ FAULTS: list[Fault] = [
     Fault("ULA: noise √h", langevin_noise_too_small, proof.check_ula_law),
     Fault("SGLD: noise √h", sgld_noise_too_small, proof.check_ula_law),
     Fault("SGHMC: noise without friction", sghmc_friction_in_the_noise_forgotten, proof.check_sghmc_law),
+    Fault(
+        "adaptation: step sizes never settle",
+        step_sizes_never_settle,
+        lambda: proof.check_acceptance(MALA(draws=100, warmup=300)),
+    ),
     Fault("Cycles: exploring states are draws", every_state_of_a_cycle_is_kept, proof.check_cycles),
     Fault("target: wrong temperature", temperature_squared, invariant("HMC", "quarter period")),
     Fault("adaptation: spread between steps forgotten", moments_forget_the_spread_between_chains, proof.check_moments),
