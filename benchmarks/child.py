@@ -45,13 +45,17 @@ class Ran(NamedTuple):
 Run = Callable[[int], Ran]  # of so many draws a chain
 
 
+def confine(threads: int) -> None:
+    """Hold the process to so many cores: thread pools of every library are sized by them."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+
+
 def read() -> Spec:
-    """The spec, and the process held to its number of cores: thread pools of every library are sized by them."""
     values: dict[str, Any] = json.loads(sys.argv[1])
     values["draws"] = tuple(values["draws"])
     spec = Spec(**values)
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: spec.threads])
+    confine(spec.threads)
     return spec
 
 

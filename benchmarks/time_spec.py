@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from typing import Any, NamedTuple
+
+from child import confine
 
 
 class Spec(NamedTuple):
@@ -30,8 +31,7 @@ def read() -> Spec:
     values: dict[str, Any] = json.loads(sys.argv[1])
     values["widths"] = tuple(values["widths"])
     spec = Spec(**values)
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: spec.threads])
+    confine(spec.threads)
     return spec
 
 

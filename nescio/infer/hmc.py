@@ -92,9 +92,6 @@ class HMC(Sampler):
         info = Info(accept, divergent, energy, count, size)
         return (adapt(new, float(accept.mean()), self.acceptance, self.warmup, self.dense) if warm else new), info
 
-    def point(self, state: State) -> tuple[Tensor, Tensor]:
-        return state.u, state.log_density
-
     def summary(self, infos: Sequence[Info]) -> dict[str, Any]:
         return summary(infos)
 

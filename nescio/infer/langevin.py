@@ -50,9 +50,6 @@ class ULA(Sampler):
         new = state._replace(u=u, log_density=log_density, gradient=gradient, step=state.step + 1)
         return new, Info(torch.ones_like(log_density), ~log_density.isfinite(), energy(state, z), 1, h)
 
-    def point(self, state: State) -> tuple[Tensor, Tensor]:
-        return state.u, state.log_density
-
     def summary(self, infos: Sequence[Info]) -> dict[str, Any]:
         return summary(infos)
 
@@ -96,9 +93,6 @@ class MALA(Sampler):
         )
         info = Info(accept, error > DIVERGENT, energy(state, z), 1, size)
         return (adapt(new, float(accept.mean()), self.acceptance, self.warmup, self.dense) if warm else new), info
-
-    def point(self, state: State) -> tuple[Tensor, Tensor]:
-        return state.u, state.log_density
 
     def summary(self, infos: Sequence[Info]) -> dict[str, Any]:
         return summary(infos)

@@ -130,9 +130,6 @@ class MCLMC(Sampler):
             size = EnergyStep(size.now / float(units))
         return state._replace(step_size=size, tuning=tuning)
 
-    def point(self, state: State) -> tuple[Tensor, Tensor]:
-        return state.u, state.log_density
-
     def summary(self, infos: Sequence[Info]) -> dict[str, Any]:
         return summary(infos)
 
@@ -203,9 +200,6 @@ class AdjustedMCLMC(Sampler):
         if step == plan.trace[1]:  # another length, the last
             size = size.settle()
         return state._replace(step_size=size, tuning=tuning)
-
-    def point(self, state: State) -> tuple[Tensor, Tensor]:
-        return state.u, state.log_density
 
     def summary(self, infos: Sequence[Info]) -> dict[str, Any]:
         return summary(infos)

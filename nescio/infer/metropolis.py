@@ -90,9 +90,6 @@ class Metropolis(Sampler):
             scale = StepSize.start(2.4 / state.u.shape[1] ** 0.5)  # best for a Gaussian of this spread
         return state._replace(scale=scale, moments=moments, metric=metric)
 
-    def point(self, state: State) -> tuple[Tensor, Tensor]:
-        return state.u, state.log_density
-
     def summary(self, infos: Sequence[Info]) -> dict[str, Any]:
         accepted = {"acceptance": float(torch.stack([i.acceptance for i in infos]).mean()), "scale": infos[-1].scale}
         flips = torch.stack([i.flips for i in infos])

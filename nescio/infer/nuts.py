@@ -168,9 +168,6 @@ class NUTS(Sampler):
         new = state._replace(u=draw.u, log_density=draw.log_density, gradient=draw.gradient, step=state.step + 1)
         return (adapt(new, float(accept.mean()), self.acceptance, self.warmup, self.dense) if warm else new), info
 
-    def point(self, state: State) -> tuple[Tensor, Tensor]:
-        return state.u, state.log_density
-
     def summary(self, infos: Sequence[Info]) -> dict[str, Any]:
         """As for HMC; the gradients are those of a chain, on average."""
         depth = torch.stack([i.depth for i in infos])

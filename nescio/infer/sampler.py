@@ -54,9 +54,9 @@ class Sampler(Iterative):
             got = f"draws={self.draws}, warmup={self.warmup}, thin={self.thin}"
             raise InputError("draws and thin must be at least 1, warmup at least 0", got, "try draws=1000, warmup=500")
 
-    @abstractmethod
     def point(self, state: Any) -> tuple[Tensor, Tensor]:
         """(u, log density) of a state."""
+        return state.u, state.log_density
 
     @abstractmethod
     def summary(self, infos: Sequence[Any]) -> dict[str, Any]:

@@ -71,8 +71,5 @@ class StochasticGradient(Sampler):
             squares, scale = self.precondition(squares, gradient / target.size)
         return Slope(self.step_size * self.schedule(batch.part), log_density, gradient, scale, squares)
 
-    def point(self, state: Any) -> tuple[Tensor, Tensor]:
-        return state.u, state.log_density
-
     def summary(self, infos: Sequence[Info]) -> dict[str, Any]:
         return {"step_size": infos[-1].step_size, "gradients": len(infos)}
