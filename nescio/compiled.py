@@ -10,15 +10,20 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, final
 
 import torch
 from torch import Tensor
+from torch.fx import GraphModule
+
+from nescio.loop import repeated
 
 VERSIONS = 12  # shapes of which code is kept; beyond, something varies that should not
 SHRINK = 4  # a version serves this many times fewer chains before a narrower one is made
 HALVES = {torch.bfloat16, torch.float16}
+NARROW = 16  # columns: with fewer, a product on the CPU is faster as (BᵀAᵀ)ᵀ, two to five times
 ROUNDING = 2000  # units of precision by which sums in another order may differ
 Function = Callable[..., tuple[Tensor, ...]]
 Version = Callable[[Sequence[Tensor], int], tuple[Tensor, ...]]  # (arguments, how often)
@@ -61,8 +66,7 @@ class Compiled:
             self.note = f"shapes vary: code was made for {VERSIONS} of them"
             return looped(self.function)
         try:
-            code, eps = machine_code(self.function, inputs)
-            version = recorded(code, inputs, fed) if inputs[0].is_cuda else looped(code)
+            version, eps = machine_code(self.function, inputs, fed)
             if not agree(version(inputs, 1), self.function(*inputs), eps):
                 raise ArithmeticError("compiled and plain results differ")
         except Exception as error:  # a compiler may fail in any way: the plain function never does
@@ -71,48 +75,74 @@ class Compiled:
         return version
 
 
-def machine_code(function: Function, inputs: Sequence[Tensor]) -> tuple[Function, float]:
+def machine_code(function: Function, inputs: Sequence[Tensor], fed: bool) -> tuple[Version, float]:
     """Traced at these inputs and compiled, and the unit of its coarsest precision. What the function closes over is a constant."""
-    from torch._inductor import standalone_compile
+    cuda = inputs[0].is_cuda
+    inputs = [x.clone() for x in inputs]  # a tensor given twice would be traced as one input
+    with silence():
+        graph = traced(function, inputs)
+        coarsest = {inputs[0].dtype, *(node.kwargs.get("dtype") for node in graph.graph.nodes)} & HALVES
+        eps = max(torch.finfo(dtype).eps for dtype in coarsest or {inputs[0].dtype})
+        if cuda:
+            return recorded(built(graph, inputs), inputs, fed), eps
+        if not fed:
+            return looped(built(graph, inputs)), eps
+        code = built(repeated(graph), [torch.tensor(1), *inputs])
+    return lambda inputs, times: code(torch.tensor(times), *inputs), eps
+
+
+@contextmanager
+def silence() -> Iterator[None]:
+    """Of the compiler's own parts, which warn and log."""
+    quiet = logging.getLogger("torch._inductor")
+    level = quiet.level
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        quiet.setLevel(logging.CRITICAL)
+        try:
+            yield
+        finally:
+            quiet.setLevel(level)
+
+
+def traced(function: Function, inputs: Sequence[Tensor]) -> GraphModule:
     from torch.fx.experimental.proxy_tensor import make_fx
 
     cuda = inputs[0].is_cuda
-    inputs = [x.clone() for x in inputs]  # a tensor given twice would be traced as one input
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the compiler's own parts
-        quiet = logging.getLogger("torch._inductor")
-        level = quiet.level
-        quiet.setLevel(logging.CRITICAL)
-        try:
-            graph = make_fx(function, decomposition_table=rewritten(cuda))(*inputs)
-            for node in graph.graph.nodes:
-                constant = getattr(graph, node.target) if node.op == "get_attr" else None
-                if cuda and isinstance(constant, Tensor):
-                    setattr(
-                        graph, node.target, constant.to(inputs[0].device)
-                    )  # copying from the CPU cannot be recorded
-                node.meta.clear()  # each input was traced by itself, and the compiler asks for one trace
-                if node.target is torch.ops.aten.view.default:
-                    node.target = torch.ops.aten.reshape.default  # the compiler may lay a tensor out in another way
-            options = {} if cuda else {"cpp_wrapper": True}
-            code = standalone_compile(
-                graph, list(inputs), dynamic_shapes="from_example_inputs", options={"config_patches": options}
-            )
-            with torch.no_grad():
-                code(*inputs)  # compiled now, and heard now if it fails
-        finally:
-            quiet.setLevel(level)
-    coarsest = {inputs[0].dtype, *(node.kwargs.get("dtype") for node in graph.graph.nodes)} & HALVES or {
-        inputs[0].dtype
-    }
-    return torch.no_grad()(code), max(torch.finfo(dtype).eps for dtype in coarsest)
+    graph = make_fx(function, decomposition_table=rewritten(cuda))(*inputs)
+    for node in graph.graph.nodes:
+        constant = getattr(graph, node.target) if node.op == "get_attr" else None
+        if cuda and isinstance(constant, Tensor):
+            setattr(graph, node.target, constant.to(inputs[0].device))  # copying from the CPU cannot be recorded
+        node.meta.clear()  # each input was traced by itself, and the compiler asks for one trace
+        if node.target is torch.ops.aten.view.default:
+            node.target = torch.ops.aten.reshape.default  # the compiler may lay a tensor out in another way
+    return graph
+
+
+def built(graph: GraphModule, inputs: Sequence[Tensor]) -> Function:
+    from torch._inductor import standalone_compile
+
+    options = {} if inputs[-1].is_cuda else {"cpp_wrapper": True}
+    code = standalone_compile(
+        graph, list(inputs), dynamic_shapes="from_example_inputs", options={"config_patches": options}
+    )
+    code = torch.no_grad()(code)
+    code(*inputs)  # compiled now, and heard now if it fails
+    return code
 
 
 def rewritten(cuda: bool) -> dict[Any, Callable[..., Any]]:
     """Operations that compile better in other words."""
     aten = torch.ops.aten
     table = {aten.bmm.default: products, aten.mm.default: product, aten.addmm.default: shifted_product}
+    table[aten.masked_fill_.Scalar] = filled
     return table if cuda else {**table, aten.tanh.default: tanh}
+
+
+def filled(x: Tensor, mask: Tensor, value: float) -> Tensor:
+    """In the layout of x: the compiler's own words are a fill of a contiguous copy, and images come channels last."""
+    return x.copy_(torch.where(mask, torch.full((), value, dtype=x.dtype, device=x.device), x))
 
 
 def tanh(x: Tensor) -> Tensor:
@@ -131,11 +161,17 @@ def products(a: Tensor, b: Tensor) -> Any:
         return (a.mT * b).sum(1, keepdim=True)
     if askew(a) or askew(b):
         return torch.bmm(straight(a), straight(b))
+    if not a.is_cuda and b.shape[2] < min(NARROW, a.shape[1]):
+        return torch.bmm(b.mT, a.mT).mT
     return NotImplemented
 
 
 def product(a: Tensor, b: Tensor) -> Any:
-    return products(a[None], b[None])[0] if 1 in (a.shape[1], b.shape[1], a.shape[0]) else NotImplemented
+    if 1 in (a.shape[1], b.shape[1], a.shape[0]):
+        return products(a[None], b[None])[0]
+    if not a.is_cuda and b.shape[1] < min(NARROW, a.shape[0]):
+        return torch.mm(b.mT, a.mT).mT
+    return NotImplemented
 
 
 def shifted_product(c: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Any:
@@ -178,7 +214,8 @@ def recorded(code: Function, inputs: Sequence[Tensor], fed: bool) -> Version:
                 place.copy_(result)
     held: list[Tensor | None] = [None] * len(places)
 
-    def run(inputs: Sequence[Tensor], times: int) -> tuple[Tensor, ...]:
+    def run(inputs: Sequence[Tensor], times: int, code: Function = code) -> tuple[Tensor, ...]:
+        """`code` stays alive with the graph, which knows no more than the addresses of its constants."""
         for i, (place, x) in enumerate(zip(places, inputs, strict=True)):
             if i < len(results) or held[i] is not x:  # data stay where they are from call to call
                 place.copy_(x)

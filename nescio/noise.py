@@ -31,14 +31,14 @@ class Noise:
     def to(self, device: torch.device, dtype: torch.dtype) -> Noise:
         return replace(self, device=device, dtype=dtype)
 
-    def cpu(self) -> Noise:
-        """The stream on the CPU: for numbers that decide what happens next, which nobody should wait for a GPU to tell."""
-        return replace(self, device=torch.device("cpu"))
-
     def number(self) -> int:
         """The 63-bit seed that the key stands for."""
         digest = hashlib.blake2b(repr((self.seed, self.key)).encode(), digest_size=8).digest()
         return int.from_bytes(digest, "big") >> 1
+
+    def fraction(self) -> float:
+        """One uniform number in [0, 1), from the key alone: no generator, and nobody waits for a GPU to tell."""
+        return (self.number() >> 10) / 2**53
 
     def generator(self) -> torch.Generator:
         return torch.Generator(self.device).manual_seed(self.number())

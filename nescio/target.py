@@ -39,6 +39,13 @@ class Batch(NamedTuple):
     part: float = 0.0
     closes: bool = True
 
+    def chains(self, which: Tensor) -> Batch:
+        """For some of the chains, by a mask."""
+        if not self.own:
+            return self
+        x, y = tree_map(lambda t: t[which], (self.x, self.y))
+        return self._replace(x=x, y=y)
+
 
 @final
 @dataclass(frozen=True, eq=False)
@@ -73,8 +80,8 @@ class Target:
         slots = mask.nonzero()[:, 0].to(theta.device)
         return replace(self, slots=slots, rest=self._each(lambda t: self.model.prior.pack(t, self.centred), theta))
 
-    def chains(self, index: slice) -> Target:
-        """The same for a block of the chains."""
+    def chains(self, index: slice | Tensor) -> Target:
+        """The same for a block of the chains, or for those of a mask."""
         return self if self.rest is None else replace(self, rest=self.rest[index])
 
     def batch(self, index: Tensor | None) -> Batch:
@@ -92,6 +99,8 @@ class Target:
 
     def theta(self, u: Tensor) -> Tensor:
         """All values, (chains, model.dim)."""
+        if all(variable.direct(self.centred) for variable in self.model.prior.variables):
+            return self.full(u).clone()
         with unvalidated():
             return self._each(lambda v: torch.cat(self.model.prior.unpack(v, self.centred).values), self.full(u))
 
@@ -166,7 +175,7 @@ class Target:
                 first, mine, given, rows = split(tensors, counts)
                 target = self if self.rest is None else replace(self, rest=mine[0])
                 x, y = tree_unflatten(list(rows if rows else mine[-len(data) :]), form)
-                return move(Bound(replace(target, code=None), batch._replace(x=x, y=y), prior), *first, *given)
+                return tuple(move(Bound(replace(target, code=None), batch._replace(x=x, y=y), prior), *first, *given))
 
             self.code[key] = Compiled(function)
         return self.code[key]([*chains, *own], [*shared, *others], times)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, final
 
 import torch
@@ -60,8 +61,8 @@ class Tensors(Source):
     x: Any
     y: Any
 
-    @property
-    def size(self) -> int:
+    @cached_property
+    def size(self) -> int:  # asked for several times in every step
         return len(leaves(self.y)[0])
 
     def rows(self, index: Tensor | None) -> tuple[Any, Any]:

@@ -65,6 +65,10 @@ class Metric(ABC):
         """White noise (chains, dim) to momenta."""
 
     @abstractmethod
+    def whiten(self, p: Tensor) -> Tensor:
+        """Back: Lᵀ p, so that products of two are those of their momenta and velocities."""
+
+    @abstractmethod
     def velocity(self, p: Tensor) -> Tensor:
         """Σ p."""
 
@@ -105,6 +109,9 @@ class Diagonal(Variances, Metric):
     def momentum(self, z: Tensor) -> Tensor:
         return z / self.root
 
+    def whiten(self, p: Tensor) -> Tensor:
+        return p * self.root
+
     def velocity(self, p: Tensor) -> Tensor:
         return self.variance * p
 
@@ -130,6 +137,9 @@ class Dense(Covariances, Metric):
 
     def momentum(self, z: Tensor) -> Tensor:
         return torch.linalg.solve_triangular(self.root.mT, z.mT, upper=True).mT  # L⁻ᵀ z
+
+    def whiten(self, p: Tensor) -> Tensor:
+        return p @ self.root
 
     def velocity(self, p: Tensor) -> Tensor:
         return p @ self.covariance

@@ -80,7 +80,7 @@ class HMC(Sampler):
     def step(self, target: Target, state: State, batch: Batch, noise: Noise) -> tuple[State, Info]:
         warm = state.step < self.warmup
         size = state.step_size.now if warm else state.step_size.best
-        count = int(noise.at("path").cpu().integers(1, self.leapfrog + 1, 1))
+        count = 1 + int(self.leapfrog * noise.at("path").fraction())
         p0 = state.metric.momentum(noise.at("momentum").normal(*state.u.shape))
         u, p, log_density, gradient = leapfrog(target, batch, state, p0, size, count)
         ends = [state.u, state.log_density, state.gradient, p0, u, log_density, gradient, p]

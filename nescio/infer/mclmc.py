@@ -168,7 +168,7 @@ class AdjustedMCLMC(Sampler):
         tracing = plan.trace[0] <= state.step < plan.trace[1]
         size = state.step_size.now if warm and not tracing else state.step_size.best
         mean = min(max(state.tuning.length / size, 1.0), self.most_steps)
-        count = jittered(mean, float(noise.at("path").cpu().uniform(1)))
+        count = jittered(mean, noise.at("path").fraction())
         v = directions(noise.at("direction"), state.u)
         start = Point(state.u, v, state.log_density, state.gradient)
         end, error = path(target, batch, state.tuning.root, start, size, count)

@@ -10,15 +10,15 @@ r"""The No-U-Turn sampler (Hoffman & Gelman, 2014), multinomial (Betancourt, 201
 
 Targets p(u | D) exactly. Two stretches a, b that are joined are checked as Stan does: a + b, a + the first of b, the last of a + b: a
 whole that spans nearly a period would not show the turn. Trees are not built by recursion but as a binary counter (after Phan, Pradhan
-& Jankowiak, 2019): leaf n is a stretch of length 1, and joins as many earlier ones as n has trailing one-bits. So all chains are at the
-same leaf, one vectorised gradient serves them all, and a chain that has ended leaves the block. Step size (to the mean of min(1, w)
-over all leaves) and Σ are adapted in the warm-up as in HMC, energies are those of HMC.
+& Jankowiak, 2019): leaf n of a half is a stretch of length 1, and joins as many earlier ones as n has trailing one-bits. So all chains
+are at the same leaf, one vectorised gradient serves them all, and a chain that has ended leaves the block. Step size (to the mean of
+min(1, w) over all leaves) and Σ are adapted in the warm-up as in HMC, energies are those of HMC.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
 import torch
@@ -34,6 +34,9 @@ from nescio.noise import Noise
 from nescio.posterior.posterior import Ends
 from nescio.target import Batch, Gradient, Target
 
+FLAT = 27  # tensors of a Tree
+LEAVES = 8  # in one call of machine code, after which chains that have ended are let go
+
 
 class Info(NamedTuple):
     acceptance: Tensor  # (chains,), the mean of min(1, w) over the leaves
@@ -45,7 +48,7 @@ class Info(NamedTuple):
 
 
 class Point(NamedTuple):
-    """Points in phase space; chains may be two ends by chains."""
+    """In phase space."""
 
     u: Tensor  # (chains, dim)
     p: Tensor
@@ -53,55 +56,57 @@ class Point(NamedTuple):
     gradient: Tensor
 
 
+class Drawn(NamedTuple):
+    """From some points: the draw among them, and log Σ w."""
+
+    u: Tensor
+    log_density: Tensor
+    gradient: Tensor
+    weight: Tensor  # (chains,), in double precision
+
+
 class Stretch(NamedTuple):
-    """Momenta of consecutive points, in the order in which they were made: their sum, the first, the last. (chains, dim)"""
+    """Momenta of consecutive points, white (Lᵀp, whose products are those of Σ), in the order in which they were made. (..., dim)"""
 
     total: Tensor
     first: Tensor
     last: Tensor
 
 
-class Block(NamedTuple):
-    """The chains whose trajectories still grow, and where these began."""
+class Tree(NamedTuple):
+    """A trajectory while it grows by a new half."""
 
-    rows: Tensor  # which of all chains
-    target: Target
-    batch: Batch
-    start: State
-    p0: Tensor
-
-    def at(self, keep: Tensor) -> Block:
-        """Those of them that a mask keeps."""
-        rest = None if self.target.rest is None else self.target.rest[keep]
-        start = self.start._replace(log_density=self.start.log_density[keep])  # all that an energy error needs
-        batch = self.batch
-        if batch.own:
-            x, y = tree_map(lambda t: t[keep], (batch.x, batch.y))
-            batch = batch._replace(x=x, y=y)
-        return Block(self.rows[keep], replace(self.target, rest=rest), batch, start, self.p0[keep])
-
-
-class Half(NamedTuple):
-    """A new half of a trajectory, of those chains where it is whole."""
-
-    block: Block
-    stretch: Stretch
-    end: Point
-    draw: Point
-    weight: Tensor  # (rows,), log Σ w
-
-
-class Tally(NamedTuple):
-    """What the leaves of one transition add up to, (chains,), written in place."""
-
-    acceptance: Tensor
+    end: Point  # where it grows: the newest leaf
+    other: Point  # the other end
+    old: Drawn  # without the new half
+    new: Drawn  # from the new half
+    total: Tensor  # (chains, dim), of the white momenta without the new half
+    near: Tensor  # (chains, dim), that of the point at which the new half began
+    stack: Stretch  # (chains, depth, dim), finished subtrees of the new half: that of 2^k leaves waits in place k
+    acceptance: Tensor  # (chains,), Σ min(1, w)
     leapfrogs: Tensor
     divergent: Tensor
+    depth: Tensor
+    going: Tensor  # once it has ended, nothing more is counted
+    leaf: Tensor  # how many there were: the same in all chains that still grow
 
-    def add(self, rows: Tensor, acceptance: Tensor, leapfrogs: int, divergent: Tensor) -> None:
-        self.acceptance[rows] += acceptance
-        self.leapfrogs[rows] += leapfrogs
-        self.divergent[rows] = divergent
+    def flat(self) -> tuple[Tensor, ...]:
+        return *self.end, *self.other, *self.old, *self.new, self.total, self.near, *self.stack, *self[7:]
+
+    @staticmethod
+    def of(flat: Sequence[Tensor]) -> Tree:
+        end, other, old, new = Point(*flat[:4]), Point(*flat[4:8]), Drawn(*flat[8:12]), Drawn(*flat[12:16])
+        return Tree._make([end, other, old, new, *flat[16:18], Stretch(*flat[18:21]), *flat[21:]])
+
+    @staticmethod
+    def start(state: State, p: Tensor, depth: int) -> Tree:
+        one = torch.zeros(len(p), dtype=torch.float64, device=p.device)  # log w of the first point
+        zero, no, z = one.long(), one.bool(), state.metric.whiten(p)
+        here = Point(state.u, p, state.log_density, state.gradient)
+        drawn = Drawn(state.u, state.log_density, state.gradient, one)
+        nothing = drawn._replace(weight=one - torch.inf)
+        places = p.new_zeros(len(p), depth, p.shape[1])
+        return Tree(here, here, drawn, nothing, z, z, Stretch(*[places] * 3), one, zero, no, zero, ~no, zero)
 
 
 @final
@@ -135,37 +140,19 @@ class NUTS(Sampler):
         )
 
     def step(self, target: Target, state: State, batch: Batch, noise: Noise) -> tuple[State, Info]:
-        warm, chains, metric = state.step < self.warmup, len(state.u), state.metric
+        warm, shape, metric = state.step < self.warmup, (len(state.u), self.max_depth), state.metric
         size = state.step_size.now if warm else state.step_size.best
         p0 = metric.momentum(noise.at("momentum").normal(*state.u.shape))
-        total, depth = p0.clone(), torch.zeros(chains, dtype=torch.long, device=p0.device)
-        weight = torch.zeros(chains, dtype=torch.float64, device=p0.device)  # log Σ w of the trajectory
-        tally = Tally(torch.zeros_like(weight), torch.zeros_like(depth), torch.zeros_like(depth, dtype=torch.bool))
-        draw = tree_map(torch.clone, Point(state.u, p0, state.log_density, state.gradient))  # written in place
-        ends = tree_map(lambda x: torch.stack([x, x]), draw)  # (2, chains, ...): the earliest, the latest
-        block = Block(torch.arange(chains, device=p0.device), target, batch, state, p0)
-        for level in range(self.max_depth):
-            ahead = noise.at("direction", level).integers(0, 2, chains)
-            near = Point(*(x[ahead[block.rows], block.rows] for x in ends))
-            signed = size * (2 * ahead - 1).to(p0)[block.rows, None]
-            half = grow(block, near, signed, level, noise, tally)
-            rows, side = half.block.rows, ahead[half.block.rows]
-            took = noise.at("half", level).uniform(chains)[rows] < half_chance(half.weight, weight[rows])
-            for old, new in zip(draw, half.draw, strict=True):
-                old[rows[took]] = new[took]
-            stays = Stretch(total[rows], ends.p[1 - side, rows], ends.p[side, rows])  # from the far end to the near
-            block = half.block.at(~turned(metric, stays, half.stretch))
-            for old, new in zip(ends, half.end, strict=True):
-                old[side, rows] = new
-            total[rows] += half.stretch.total
-            weight[rows] = torch.logaddexp(weight[rows], half.weight)
-            depth[rows] += 1
-            if not len(block.rows):
-                break
-        accept = tally.acceptance / tally.leapfrogs
+        sizes = size * (2 * noise.at("direction").integers(0, 2, *shape) - 1).to(
+            p0
+        )  # back in time or ahead, by doubling
+        given = [sizes, noise.at("half").uniform(*shape), p0, state.log_density]
+        tree = grow(target, batch, Tree.start(state, p0, self.max_depth), given, metric, noise)
+        accept = tree.acceptance / tree.leapfrogs
         kinetic = 0.5 * (p0 * metric.velocity(p0)).sum(1, dtype=torch.float64)
-        info = Info(accept, tally.divergent, kinetic - state.log_density, depth, tally.leapfrogs, size)
-        new = state._replace(u=draw.u, log_density=draw.log_density, gradient=draw.gradient, step=state.step + 1)
+        info = Info(accept, tree.divergent, kinetic - state.log_density, tree.depth, tree.leapfrogs, size)
+        u, log_density, gradient, _ = tree.old
+        new = state._replace(u=u, log_density=log_density, gradient=gradient, step=state.step + 1)
         return (adapt(new, float(accept.mean()), self.acceptance, self.warmup, self.dense) if warm else new), info
 
     def summary(self, infos: Sequence[Info]) -> dict[str, Any]:
@@ -175,58 +162,105 @@ class NUTS(Sampler):
         return {**summary([i._replace(leapfrogs=i.leapfrogs.float().mean()) for i in infos]), **deepest}
 
 
-def grow(block: Block, point: Point, size: Tensor, level: int, noise: Noise, tally: Tally) -> Half:
-    """2^level leaves beyond `point`. A chain whose half turns back or diverges drops out at once."""
-    metric, draw, stack, chains = block.start.metric, point, [], len(tally.leapfrogs)
-    weight = torch.full_like(block.start.log_density, -torch.inf, dtype=torch.float64)
-    accept, coins = torch.zeros_like(weight), noise.at("leaf", level).uniform(2**level, chains)
-    for n in range(2**level):
-        here = [*point, *draw, weight, size, block.p0, block.start.log_density, coins[n, block.rows]]
-        *both, weight, error = block.target.advance(leaf, block.batch, here, metric.tensors())
-        point, draw = Point(*both[:4]), Point(*both[4:])
-        accept = accept + (-error).exp().clamp(max=1.0)
-        diverged = error > DIVERGENT
-        whole = ~(join(metric, stack, point.p, n) | diverged)
-        if not bool(whole.all()):
-            tally.add(block.rows[~whole], accept[~whole], n + 1, diverged[~whole])
-            held, block = (point, draw, size, weight, accept, stack), block.at(whole)
-            point, draw, size, weight, accept, stack = tree_map(lambda x, whole=whole: x[whole], held)
-            if not len(block.rows):
-                break
-    tally.add(block.rows, accept, 2**level, torch.zeros_like(block.rows, dtype=torch.bool))
-    return Half(block, stack[0], point, draw, weight)
+def grow(target: Target, batch: Batch, tree: Tree, given: Sequence[Tensor], metric: Metric, noise: Noise) -> Tree:
+    """Leaf by leaf until the trajectories of all chains have ended; those that have are let go."""
+    chains, leaves, whole = len(tree.leaf), 0, tree
+    rows, coins = torch.arange(chains, device=tree.leaf.device), torch.empty(0)
+    at_once = 1 if target.code is None else LEAVES
+    while len(rows):
+        if leaves % LEAVES == 0:
+            coins = noise.at("leaf", leaves // LEAVES).uniform(chains, LEAVES)
+        here = [*tree.flat(), *given, coins[rows]]
+        tree, leaves = Tree.of(target.advance(leaf, batch, here, metric.tensors(), times=at_once)), leaves + at_once
+        going = tree.going
+        if not bool(going.all()):
+            whole = tree_map(lambda old, new, rows=rows: old.index_copy(0, rows, new), whole, tree)
+            rows, target, batch = rows[going], target.chains(going), batch.chains(going)
+            tree, given = tree_map(lambda x, going=going: x[going], (tree, given))
+    return whole
 
 
-def leaf(gradient: Gradient, *given: Tensor) -> tuple[Tensor, ...]:
-    """The next point, the draw after it, the weight of the half up to it, and its energy error."""
-    point, draw = Point(*given[:4]), Point(*given[4:8])
-    weight, size, p0, began, coin, *tensors = given[8:]
-    metric = remade(tensors)
-    point = Point(*leap(gradient, *point, size, *tensors))
-    error = energy_error(Began(began, metric), p0, point.log_density, point.p)
-    weight = torch.logaddexp(weight, -error)
-    took = coin < leaf_chance(-error, weight)
-    chosen = [torch.where(took if x.dim() == 1 else took[:, None], x, y) for x, y in zip(point, draw, strict=True)]
-    return *point, *chosen, weight, error
+def leaf(gradient: Gradient, *tensors: Tensor) -> tuple[Tensor, ...]:
+    """One leaf more; if it is the last of a new half, that half joins the trajectory and the next one begins."""
+    tree, (sizes, halves, p0, began, coins), held = (
+        Tree.of(tensors[:FLAT]),
+        tensors[FLAT : FLAT + 5],
+        tensors[FLAT + 5 :],
+    )
+    metric = remade(held)
+    n, places, level, last = where(tree.leaf, sizes.shape[1])
+    size = (sizes * level).sum(1)
+    end = Point(*leap(gradient, *tree.end, size[:, None], *held))
+    error, z = energy_error(Began(began, metric), p0, end.log_density, end.p), metric.whiten(end.p)
+    weight = torch.logaddexp(tree.new.weight, -error)
+    coin = coins.gather(1, tree.leaf[:, None] % LEAVES)[:, 0]
+    new = choose(coin < leaf_chance(-error, weight), Drawn(*end[:1], *end[2:], weight), tree.new)._replace(
+        weight=weight
+    )
+    stack, bad = join(tree.stack, z, n, places)
+    diverged = tree.going & (error > DIVERGENT)
+    going = tree.going & ~bad & ~diverged
+    kept = going & last  # the new half is whole
+    half = Stretch(*(torch.where(level[..., None], x, 0).sum(1) for x in stack))
+    took = kept & ((halves * level).sum(1) < half_chance(weight, tree.old.weight))
+    old = choose(took, new, tree.old)
+    old = old._replace(weight=torch.where(kept, torch.logaddexp(tree.old.weight, weight), tree.old.weight))
+    bent = turned(Stretch(tree.total, metric.whiten(tree.other.p), tree.near), half)
+    depth = tree.depth + kept
+    flips = kept & ((sizes[:, 1:] * level[:, :-1]).sum(1) * size < 0)  # the next half grows at the other end
+    after = Tree(
+        choose(flips, tree.other, end),
+        choose(flips, end, tree.other),
+        old,
+        new._replace(weight=torch.where(kept, -torch.inf, weight)),
+        torch.where(kept[:, None], tree.total + half.total, tree.total),
+        torch.where(kept[:, None], metric.whiten(torch.where(flips[:, None], tree.other.p, end.p)), tree.near),
+        stack,
+        tree.acceptance + torch.where(tree.going, (-error).exp().clamp(max=1.0), 0.0),
+        tree.leapfrogs + tree.going,
+        tree.divergent | diverged,
+        depth,
+        going & ~(kept & (bent | (depth == sizes.shape[1]))),
+        tree.leaf + 1,
+    )
+    return after.flat()
 
 
-def join(metric: Metric, stack: list[Stretch], p: Tensor, n: int) -> Tensor:
-    """Leaf n, counted from 0, onto the stack of finished subtrees; whether one of those that it completes turns back. (chains,)"""
-    stretch, bad = Stretch(p, p, p), torch.zeros(len(p), dtype=torch.bool, device=p.device)
-    while n & 1:
-        before = stack.pop()
-        bad = bad | turned(metric, before, stretch)
-        stretch, n = Stretch(before.total + stretch.total, before.first, stretch.last), n >> 1
-    stack.append(stretch)
-    return bad
+def where(leaf: Tensor, depth: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Of a leaf of the trajectory: its number in its half, from 0; 2^k (depth,); which k is its half's (chains, depth); is it the last?
+
+    The half of 2^k leaves begins at leaf 2^k - 1 of the trajectory, all counted from 0.
+    """
+    places = 1 << torch.arange(depth, device=leaf.device)
+    number = leaf[:, None] + 1
+    level = (places <= number) & (number < 2 * places)
+    return leaf + 1 - (level * places).sum(1), places, level, (number == 2 * places - 1).any(1)
 
 
-def turned(metric: Metric, a: Stretch, b: Stretch) -> Tensor:
-    """Whether a followed by b turns back on itself: the whole, a with the first of b, the last of a with b. (chains,)"""
-    total = torch.stack([a.total + b.total, a.total + b.first, a.last + b.total])
-    one = (total * metric.velocity(torch.stack([a.first, a.first, a.last]))).sum(-1)
-    other = (total * metric.velocity(torch.stack([b.last, b.first, b.last]))).sum(-1)
-    return ~((one > 0) & (other > 0)).all(0)
+def join(stack: Stretch, z: Tensor, n: Tensor, places: Tensor) -> tuple[Stretch, Tensor]:
+    """Leaf n of a half onto its finished subtrees; whether one of those that it completes turns back. (chains,)
+
+    It is joined to the subtrees in places 0, 1, ... as far as n has trailing one-bits, and the whole waits in the next place.
+    """
+    low = n[:, None] % (2 * places)
+    joins, waits = low == 2 * places - 1, low == places - 1  # (chains, depth)
+    total = torch.cat([z[:, None], stack.total[:, :-1]], 1).cumsum(1)  # of what comes after the subtree in each place
+    first = torch.cat([z[:, None], stack.first[:, :-1]], 1)
+    after = Stretch(total, first, z[:, None].expand_as(total))
+    bad = (turned(stack, after) & joins).any(1)
+    return choose(waits, after, stack), bad
+
+
+def turned(a: Stretch, b: Stretch) -> Tensor:
+    """Whether a followed by b turns back on itself: the whole, a with the first of b, the last of a with b."""
+    whole, left, right = a.total + b.total, a.total + b.first, a.last + b.total
+    ahead = [(whole, a.first), (whole, b.last), (left, a.first), (left, b.first), (right, a.last), (right, b.last)]
+    return ~torch.stack([(x * y).sum(-1) > 0 for x, y in ahead]).all(0)
+
+
+def choose(mask: Tensor, a: Any, b: Any) -> Any:
+    """a where the mask holds, else b, tensor by tensor."""
+    return tree_map(lambda x, y: torch.where(mask.reshape(*mask.shape, *[1] * (x.dim() - mask.dim())), x, y), a, b)
 
 
 def leaf_chance(leaf: Tensor, half: Tensor) -> Tensor:

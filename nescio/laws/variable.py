@@ -105,6 +105,10 @@ class Variable(nn.Module):
     def discrete(self) -> bool:
         return bool(self.constraint.is_discrete)
 
+    def direct(self, centred: bool) -> bool:
+        """Whether its latents are its values."""
+        return self.free and (centred or not self.noncentred)
+
     def numbers(self, values: Sequence[Tensor]) -> dict[str, Tensor]:
         return {name: reading(values) for name, reading in self.readings.items()}
 

@@ -1,0 +1,68 @@
+"""A traced function so many times over, its results in the place of its first arguments, as one graph: a loop in machine code.
+
+    loop(times, *arguments) = function(function(... function(*arguments) ...))
+
+By hand, because tracing `while_loop` itself would trace the function through autograd once more.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+from torch.fx import Graph, GraphModule, Node
+from torch.fx.node import map_arg
+
+
+def repeated(graph: GraphModule) -> GraphModule:
+    """Its first argument is how often. Constants become arguments of the body: a loop may close over nothing."""
+    nodes = list(graph.graph.nodes)
+    inputs = [node for node in nodes if node.op == "placeholder"]
+    results = nodes[-1].args[0]
+    assert isinstance(results, Sequence)
+    constants = list(dict.fromkeys(str(node.target) for node in nodes if node.op == "get_attr"))
+    root, whole = nn.Module(), Graph()
+    times = whole.placeholder("times")
+    given = [whole.placeholder(f"x{i}") for i in range(len(inputs))]
+    for name in constants:
+        root.register_buffer(name, getattr(graph, name))
+    root.going, root.body = going(len(results), len(inputs) + len(constants)), body(nodes, len(results), constants)
+    zero = whole.call_function(torch.ops.aten.full.default, ([], 0), {"dtype": torch.int64})
+    carried = (zero, *given[: len(results)])
+    others = (times, *given[len(results) :], *(whole.get_attr(name) for name in constants))
+    loop = torch.ops.higher_order.while_loop
+    after = whole.call_function(loop, (whole.get_attr("going"), whole.get_attr("body"), carried, others))
+    whole.output(tuple(whole.call_function(operator.getitem, (after, i + 1)) for i in range(len(results))))
+    return GraphModule(root, whole)
+
+
+def going(carried: int, count: int) -> GraphModule:
+    """Whether fewer than `times` are done, given the arguments of the body."""
+    graph = Graph()
+    done = graph.placeholder("done")
+    given = [graph.placeholder(f"x{i}") for i in range(count + 1)]
+    graph.output(graph.call_function(torch.ops.aten.lt.Tensor, (done, given[carried])))
+    return GraphModule(nn.Module(), graph)
+
+
+def body(nodes: Sequence[Node], carried: int, constants: Sequence[str]) -> GraphModule:
+    """(done, carried, times, the other arguments, constants) -> (done + 1, results)."""
+    graph, places = Graph(), {}
+    done = graph.placeholder("done")
+    for i, node in enumerate(node for node in nodes if node.op == "placeholder"):
+        if i == carried:
+            graph.placeholder("times")
+        places[node] = graph.placeholder(f"x{i}")
+    held = {name: graph.placeholder(name) for name in constants}
+    for node in nodes:
+        if node.op == "get_attr":
+            places[node] = held[str(node.target)]
+        elif node.op == "output":
+            results = map_arg(node.args[0], places.__getitem__)
+            assert isinstance(results, Sequence)
+            graph.output((graph.call_function(torch.ops.aten.add.Tensor, (done, 1)), *results))
+        elif node.op != "placeholder":
+            places[node] = graph.node_copy(node, places.__getitem__)
+    return GraphModule(nn.Module(), graph)
