@@ -73,6 +73,13 @@ class Network(nn.Module):
             return functional_call(net, params, (), x)
         return functional_call(net, params, x if isinstance(x, tuple) else (x,))
 
+    def within(self, params: Params, x: Any, then: Callable[[Any], Any]) -> Any:
+        """then(f) in training, while the parameters are in their places: who takes gradients through `torch.utils.checkpoint`,
+        which calls parts of the network again, must do it there."""
+        args, named = ((), x) if isinstance(x, dict) else (x if isinstance(x, tuple) else (x,), {})
+        inside = {f"net.{name}": value for name, value in params.items()}
+        return functional_call(Within(self.training_net), inside, (then, args, named))
+
     def stacked(self, params: Params, x: Any, vector: bool) -> Any:
         """f under stacked parameters, (draws, points, ...): one vmap, or a loop where the network does not allow it."""
         draws = len(next(iter(params.values())))
@@ -133,6 +140,18 @@ class Network(nn.Module):
             with torch.no_grad(), Noise(device=self.like.device).scope():
                 self._facts[key] = find()
         return self._facts[key]
+
+
+@final
+class Within(nn.Module):
+    """A network and what follows it, as one module."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, then: Callable[[Any], Any], args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        return then(self.net(*args, **named))
 
 
 def try_vmap(network: Network, x: Any, training: bool) -> bool:

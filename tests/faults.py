@@ -11,6 +11,7 @@ import faults_predictive
 import faults_resume
 import faults_samplers
 import faults_store
+import faults_vi
 from fault import Fault
 
 FAULTS: list[Fault] = [
@@ -23,6 +24,7 @@ FAULTS: list[Fault] = [
     *faults_diagnose.FAULTS,
     *faults_store.FAULTS,
     *faults_resume.FAULTS,
+    *faults_vi.FAULTS,
 ]
 
 __all__ = ["FAULTS", "Fault"]

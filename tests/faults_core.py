@@ -394,7 +394,8 @@ def last_epoch(patch: pytest.MonkeyPatch) -> None:
 
     def wrong(self: MAP, target: Target, state: Any, loss: Tensor) -> Any:
         after, info = watch(self, target, state, loss)
-        return after._replace(best=after.u.detach().clone()), info
+        kept = (after.u.detach().clone(), after.best.kept[1])
+        return after._replace(best=after.best._replace(kept=kept)), info
 
     patch.setattr(MAP, "watch", wrong)
 

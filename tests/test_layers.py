@@ -12,14 +12,16 @@ import pytest
 PACKAGE = Path(__file__).resolve().parent.parent / "nescio"
 
 # room: the rooms it may import. `version` is for everyone.
-BOTTOM = {"errors", "noise", "densities", "diagnose", "network", "predictive", "store", "nets", "data"}
+BOTTOM = {"errors", "noise", "densities", "diagnose", "network", "weights", "predictive", "store", "nets", "data"}
 LAWS = {"errors", "noise", "densities"}
 RULES: dict[str, set[str]] = {
     "version": set(),
     "errors": set(),
     "noise": {"errors"},
     "densities": {"errors"},
-    "compiled": set(),
+    "loop": set(),
+    "compiled": {"loop"},
+    "weights": set(),
     "network": {"errors", "noise"},
     "predictive": {"errors", "noise", "densities"},
     "store": {"errors"},
@@ -28,10 +30,11 @@ RULES: dict[str, set[str]] = {
     "data": {"errors", "noise"},
     "laws": LAWS,
     "likelihoods": LAWS | {"laws"},
+    "families": LAWS | {"laws", "weights"},
     "model": {"laws", "likelihoods", "predictive", "network", "densities", "errors", "noise"},
     "target": {"model", "laws", "network", "data", "compiled", "errors", "noise"},
-    "posterior": {"model", "predictive", "network", "store", "diagnose", "densities", "errors", "noise"},
-    "infer": {"target", "model", "posterior", "laws", "likelihoods", *BOTTOM},
+    "posterior": {"model", "families", "predictive", "network", "store", "diagnose", "densities", "errors", "noise"},
+    "infer": {"target", "model", "posterior", "families", "laws", "likelihoods", *BOTTOM},
     "evaluation": {"posterior", "model", *BOTTOM},
     "report": {"infer", "target", "model", "posterior", "laws", "likelihoods", "evaluation", *BOTTOM},
     "cli": {"report", "infer", "target", "model", "posterior", "laws", "likelihoods", "evaluation", *BOTTOM},

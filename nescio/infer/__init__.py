@@ -12,6 +12,7 @@ from nescio.infer.nuts import NUTS
 from nescio.infer.schedule import Constant, Cosine, Cycles, RMSprop, Steps
 from nescio.infer.sghmc import SGHMC
 from nescio.infer.sgld import SGLD
+from nescio.infer.vi import VI
 
 __all__ = [
     "HMC",
@@ -22,6 +23,7 @@ __all__ = [
     "SGHMC",
     "SGLD",
     "ULA",
+    "VI",
     "AdjustedMCLMC",
     "Constant",
     "Cosine",

@@ -20,9 +20,10 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from nescio.data.source import Source
-from nescio.errors import InputError, UnsupportedError
+from nescio.errors import InputError
 from nescio.infer.iterative import Iterative, from_network, minibatch
 from nescio.infer.method import Start
+from nescio.infer.optimise import Best, check_part, movable, set_aside, thinned
 from nescio.infer.schedule import Cosine
 from nescio.laws.prior import Prior
 from nescio.model import Model
@@ -49,10 +50,7 @@ class State(NamedTuple):
     u: Tensor  # (chains, dim), the optimiser's parameter: it is updated in place
     optimizer: Optimizer
     statistics: Params
-    best: Tensor  # (chains, dim), where the held-out score was highest
-    best_statistics: Params
-    score: Tensor  # (chains,), that score
-    waited: Tensor  # (chains,), epochs since
+    best: Best  # of u and statistics
 
 
 class Info(NamedTuple):
@@ -82,8 +80,7 @@ class MAP(Iterative):
             raise InputError(
                 "epochs and lr must be positive", f"epochs={self.epochs}, lr={self.lr}", "try 100 and 0.01"
             )
-        if not 0 <= self.hold_out < 1:
-            raise InputError("hold_out is a part of the data in [0, 1)", str(self.hold_out), "0.1 keeps a tenth aside")
+        check_part(self.hold_out)
 
     def batch(self, source: Source) -> int:
         return minibatch(self.batch_size, source)
@@ -94,33 +91,10 @@ class MAP(Iterative):
         return kind in ELEMENTWISE
 
     def view(self, target: Target, noise: Noise) -> Target:
-        target = replace(target, centred=True)
-        if not self.hold_out:
-            return target
-        aside = max(1, round(self.hold_out * target.size))
-        if aside >= target.size:
-            raise InputError("some rows must remain to learn from", f"{target.size} rows", "set hold_out=0")
-        order = noise.at("held out").permutations(1, target.size)[0]
-        kept, held = (
-            target.source.subset(order[aside:].sort().values),
-            target.source.subset(order[:aside].sort().values),
-        )
-        return replace(target, source=kept, held=held)
+        return set_aside(replace(target, centred=True), self.hold_out, noise)
 
     def moves(self, prior: Prior) -> Tensor:
-        discrete = [variable.name for variable in prior.variables if variable.discrete]
-        if discrete:
-            raise UnsupportedError(
-                "MAP follows gradients",
-                f"discrete latents {discrete}",
-                "give SpikeSlab a spike of positive width, or use Metropolis",
-            )
-        fitted = (
-            "likelihood."  # its Learned numbers are fitted; one inside the law of its noise is a prior's, and is not
-        )
-        return prior.mask(
-            lambda variable: variable.random or (variable.name.startswith(fitted) and not variable.nested)
-        )
+        return movable(prior, "MAP")
 
     def gradients(self) -> float:
         return 1.0
@@ -133,10 +107,8 @@ class MAP(Iterative):
 
     def init(self, target: Target, ends: Ends, noise: Noise) -> State:
         u = target.u(ends.theta).detach().clone().requires_grad_()
-        nothing = torch.full((len(u),), -math.inf, dtype=u.dtype, device=u.device)
-        waited = torch.zeros(len(u), dtype=torch.long, device=u.device)
-        best = u.detach().clone()
-        return State(u, self.optimizer([u], lr=self.lr), ends.statistics, best, ends.statistics, nothing, waited)
+        best = Best.first((u.detach().clone(), ends.statistics), len(u), u)
+        return State(u, self.optimizer([u], lr=self.lr), ends.statistics, best)
 
     def freeze(self, state: State) -> Any:
         return state._replace(optimizer=state.optimizer.state_dict())  # type: ignore[arg-type]
@@ -175,18 +147,8 @@ class MAP(Iterative):
             return state, Info(loss, torch.full_like(loss, math.nan))
         u = state.u.detach()
         score = target.log_likelihood(target.theta(u), state.statistics, target.held) / target.held.size
-        better = (score > state.score) & (state.waited <= self.patience)
-
-        def choose(new: Tensor, old: Tensor) -> Tensor:
-            return torch.where(better.view(-1, *[1] * (new.dim() - 1)), new, old)
-
-        best_statistics = {name: choose(b, state.best_statistics[name]) for name, b in state.statistics.items()}
-        waited = torch.where(better, 0, state.waited + 1)
-        best = choose(u, state.best)
-        state = state._replace(
-            best=best, best_statistics=best_statistics, score=choose(score, state.score), waited=waited
-        )
-        return state, Info(loss, score)
+        best = state.best.seen((u, state.statistics), score, self.patience)
+        return state._replace(best=best), Info(loss, score)
 
     def keeps(self, step: int, total: int) -> bool:
         return step + 1 == total
@@ -195,12 +157,12 @@ class MAP(Iterative):
         return state
 
     def finished(self, state: State) -> bool:
-        return bool(self.hold_out) and bool((state.waited > self.patience).all())
+        return bool(self.hold_out) and state.best.over(self.patience)
 
     def posterior(self, target: Target, states: Sequence[State], infos: Sequence[Info]) -> Posterior:
         last = states[-1]
         stopped = target.held is not None
-        u, statistics = (last.best, last.best_statistics) if stopped else (last.u.detach(), last.statistics)
+        u, statistics = last.best.kept if stopped else (last.u.detach(), last.statistics)
         theta = target.theta(u)
         log_joint = target.log_joint(theta, statistics)
         trace = torch.stack([info.loss for info in infos]).mean(1)
@@ -208,9 +170,3 @@ class MAP(Iterative):
         if stopped:
             info["held_out"] = thinned(torch.stack([i.held_out for i in infos]).mean(1))
         return Draws(target.model, theta[:, None], log_joint[:, None], statistics, info)
-
-
-def thinned(trace: Tensor, most: int = 200) -> list[float]:
-    """At most so many points of a trace, first and last included."""
-    index = torch.linspace(0, len(trace) - 1, min(most, len(trace))).round().long()
-    return [round(float(x), 6) for x in trace[index.to(trace.device)]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor
@@ -12,9 +13,13 @@ from nescio.model import Model
 from nescio.posterior.draws import Draws
 from nescio.posterior.mixture import Mixture
 from nescio.posterior.posterior import Posterior
+from nescio.posterior.variational import Variational
 from nescio.store import read
 
-KINDS = {"Draws": Draws.restore}
+KINDS: dict[str, Callable[[Model, dict[str, Tensor], dict[str, Any]], Posterior]] = {
+    "Draws": Draws.restore,
+    "Variational": Variational.restore,
+}
 
 
 def load(path: str | os.PathLike[str], model: Model) -> Posterior:
@@ -45,7 +50,7 @@ def restore(model: Model, header: dict[str, Any], tensors: dict[str, Tensor], pa
         return Mixture(parts, info)
     if not isinstance(kind, str) or kind not in KINDS:
         raise FileError(
-            f"{path} must hold a known kind of posterior", repr(kind), f"the kinds are {[*KINDS, 'Mixture']}"
+            f"{path} must hold a known kind of posterior", repr(kind), f"the kinds are {sorted([*KINDS, 'Mixture'])}"
         )
     theta = tensors.get("theta")
     if theta is not None and (theta.shape[-1:] != (model.dim,) or theta.dtype != dtype):

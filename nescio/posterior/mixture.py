@@ -32,7 +32,8 @@ class Mixture(Posterior):
 
     def point(self) -> Params:
         """The point of the part that has the highest evidence or log density in its info; else of the first."""
-        best = max(range(len(self.parts)), key=lambda i: self.parts[i].info.get("log_joint", 0.0))
+        infos = [part.info for part in self.parts]
+        best = max(range(len(infos)), key=lambda i: infos[i].get("elbo", infos[i].get("log_joint", 0.0)))
         return self.parts[best].point()
 
     def ends(self) -> Ends:

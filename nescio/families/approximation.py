@@ -1,0 +1,63 @@
+"""q over the whole flat vector: the factors of a family, points for what is fitted, and the rest, which stays.
+
+Centred: q is over the weights themselves and over the unconstrained scales.
+"""
+
+from __future__ import annotations
+
+from itertools import accumulate, pairwise
+from typing import cast, final
+
+import torch
+from torch import Tensor, nn
+
+from nescio.errors import InputError
+from nescio.families.call import Call
+from nescio.families.family import Factor, Family
+from nescio.families.layout import Layout
+from nescio.laws.law import unvalidated
+from nescio.laws.prior import Prior
+
+
+@final
+class Approximation(nn.Module):
+    """`free`: which entries of the vector q is about, a mask; the others stay at the values `theta` (dim,)."""
+
+    rest: Tensor
+    free: Tensor
+
+    def __init__(self, family: Family, prior: Prior, free: Tensor, theta: Tensor) -> None:
+        super().__init__()
+        self.family = family
+        with unvalidated():
+            self.register_buffer("rest", prior.pack(theta, centred=True).detach())
+            self.register_buffer("free", free)
+            self.layout = Layout(prior, free, self.rest)
+        self.factors = nn.ModuleList(family.factors(self.layout.blocks))
+        self.points = nn.ParameterList([block.start.clone() for block in self.layout.points])
+        self.owner: dict[str, tuple[int, slice]] = {}  # the factor of each block, and where in its draw
+        for i, factor in enumerate(self.parts()):
+            ends = pairwise(accumulate((len(block.start) for block in factor.blocks), initial=0))
+            self.owner |= {block.name: (i, slice(*end)) for block, end in zip(factor.blocks, ends, strict=True)}
+        given = sorted(block.name for factor in self.parts() for block in factor.blocks)
+        if given != sorted(block.name for block in self.layout.blocks):
+            must, got = "a family must put each block into one factor", f"{family!r} with {given}"
+            raise InputError(must, got, f"the blocks are {[block.name for block in self.layout.blocks]}")
+        self.closed = [self.layout.stands_alone(factor.blocks) for factor in self.parts()]  # there may be a closed form
+
+    def parts(self) -> list[Factor]:
+        return cast("list[Factor]", list(self.factors))
+
+    def draws(self, n: int) -> Tensor:
+        """Coherent draws of all values, (n, dim), from torch's global generator."""
+        with torch.no_grad():
+            return torch.stack([self.call().theta() for _ in range(n)])
+
+    def mean(self) -> Tensor:
+        """The values at the mean of the unconstrained vector, (dim,)."""
+        with torch.no_grad():
+            return self.call(at_mean=True).theta()
+
+    def call(self, at_mean: bool = False) -> Call:
+        """Values for one call of the network."""
+        return Call(self, at_mean)
