@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from torch.fx import GraphModule
 
+from nescio.again import again
 from nescio.loop import repeated
 
 VERSIONS = 12  # shapes of which code is kept; beyond, something varies that should not
@@ -117,6 +118,8 @@ def traced(function: Function, inputs: Sequence[Tensor]) -> GraphModule:
         node.meta.clear()  # each input was traced by itself, and the compiler asks for one trace
         if node.target is torch.ops.aten.view.default:
             node.target = torch.ops.aten.reshape.default  # the compiler may lay a tensor out in another way
+    if cuda:
+        again(graph.graph)
     return graph
 
 
@@ -135,8 +138,8 @@ def built(graph: GraphModule, inputs: Sequence[Tensor]) -> Function:
 def rewritten(cuda: bool) -> dict[Any, Callable[..., Any]]:
     """Operations that compile better in other words."""
     aten = torch.ops.aten
-    table = {aten.bmm.default: products, aten.mm.default: product, aten.addmm.default: shifted_product}
-    table[aten.masked_fill_.Scalar] = filled
+    table: dict[Any, Callable[..., Any]] = {aten.bmm.default: products, aten.mm.default: product}
+    table |= {aten.addmm.default: shifted_product, aten.masked_fill_.Scalar: filled}
     return table if cuda else {**table, aten.tanh.default: tanh}
 
 

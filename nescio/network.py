@@ -21,7 +21,7 @@ from nescio.noise import Noise
 
 Params = dict[str, Tensor]
 
-BUDGET = 256 * 2**20  # bytes of activations that one call may take
+BUDGET = 64 * 2**20  # bytes of activations that one call may take: near its caches a CPU is faster. A GPU takes 16 times that
 
 
 @final
@@ -84,6 +84,13 @@ class Network(nn.Module):
         """f under stacked parameters, (draws, points, ...): one vmap, or a loop where the network does not allow it."""
         draws = len(next(iter(params.values())))
         if vector and draws > 1:
+            same = {name: value[0] for name, value in params.items() if not value.stride(0)}  # expanded: one for all
+            own = {name: value for name, value in params.items() if name not in same}
+            if own and same and not self._facts.get("mixes"):
+                try:  # what comes before the first parameter that differs is computed once for all draws
+                    return vmap(lambda p: self.call({**same, **p}, x))(own)
+                except RuntimeError:  # it writes what differs into what does not
+                    self._facts["mixes"] = 1
             return vmap(lambda p: self.call(p, x))(params)
         each = [self.call({name: value[i] for name, value in params.items()}, x) for i in range(draws)]
         return tree_map(lambda *f: torch.stack(f), *each)
@@ -115,8 +122,9 @@ class Network(nn.Module):
         """`stacked`, in chunks of draws and points whose activations fit the budget."""
         draws, points = len(next(iter(params.values()))), rows(x)
         vector = self.vectorises(x)
-        fits = max(1, BUDGET // self.bytes_per_point(x))  # draws x points
-        many = max(1, min(draws, fits // min(points, 1024))) if vector else 1
+        budget = BUDGET * (16 if self.like.is_cuda else 1)
+        fits = max(1, budget // self.bytes_per_point(x))  # draws x points
+        many = max(1, min(draws, fits // min(points, 256))) if vector else 1
         step = max(1, min(points, fits // many))
         columns = []
         for i in range(0, points, step):
@@ -128,6 +136,11 @@ class Network(nn.Module):
     def vectorises(self, x: Any, training: bool = False) -> bool:
         """Whether vmap over parameters works without torch's slow path and, predicting, gives what a loop gives; tried once on two rows."""
         return bool(self._fact("trains" if training else "predicts", x, lambda: try_vmap(self, x, training)))
+
+    def recomputes(self, x: Any) -> bool:
+        """Whether gradients taken after a call are wrong, for parts of the network are called again on the way back
+        (`torch.utils.checkpoint`), when the parameters are no longer in their places. See `within`."""
+        return bool(self._fact("recomputes", x, lambda: try_backward(self, x)))
 
     def bytes_per_point(self, x: Any) -> int:
         """What one point takes in one call: the outputs of all modules, counted on one row."""
@@ -155,7 +168,7 @@ class Within(nn.Module):
 
 
 def try_vmap(network: Network, x: Any, training: bool) -> bool:
-    few = tree_map(lambda t: torch.cat([t[:2], t[:2]])[:2], x)  # two rows even of one: norm layers need them
+    pair = few(x, 2)  # two rows even of one: norm layers need them
     two = {name: torch.stack([p, 1.01 * p]) for name, p in network.weights().items()}
     statistics = {name: torch.stack([b, b]) for name, b in network.statistics().items()}
     with warnings.catch_warnings():
@@ -163,12 +176,33 @@ def try_vmap(network: Network, x: Any, training: bool) -> bool:
         warnings.filterwarnings("error", message=".*batching rule")  # the slow path
         try:
             if training:
-                vmap(lambda p: network.call(p, few, training=True), randomness="different")({**two, **statistics})
+                vmap(lambda p: network.call(p, pair, training=True), randomness="different")({**two, **statistics})
                 return True
-            loop, same = (tree_flatten(network.stacked(two, few, vector))[0] for vector in (False, True))
+            loop, same = (tree_flatten(network.stacked(two, pair, vector))[0] for vector in (False, True))
             return all(torch.allclose(a, b, 1e-3, 1e-4) for a, b in zip(loop, same, strict=True))
         except (RuntimeError, ValueError, UserWarning):  # no batching rule, a branch on data, the slow path
             return False
+
+
+@torch.enable_grad()
+def try_backward(network: Network, x: Any) -> bool:
+    few = tree_map(lambda t: torch.cat([t[:2], t[:2]])[:2], x)
+    params = {name: (1.01 * p + 0.01).requires_grad_() for name, p in network.weights().items()}
+
+    def gradients(f: Any) -> list[Tensor]:
+        total = sum(t.sum() for t in tree_flatten(f)[0] if isinstance(t, Tensor) and t.requires_grad)
+        return (
+            [] if isinstance(total, int) else list(torch.autograd.grad(total, list(params.values()), allow_unused=True))
+        )
+
+    try:
+        with Noise(device=network.like.device).scope():
+            after = gradients(network.call({**params, **network.statistics()}, few, training=True))
+        with Noise(device=network.like.device).scope():
+            inside = network.within({**params, **network.statistics()}, few, gradients)
+    except (RuntimeError, ValueError):  # a network that cannot be trained says so when it is
+        return False
+    return not all(torch.allclose(a, b, 1e-3, 1e-5) for a, b in zip(after, inside, strict=True) if a is not None)
 
 
 def count_bytes(network: Network, x: Any) -> int:
@@ -185,6 +219,11 @@ def count_bytes(network: Network, x: Any) -> int:
         for hook in hooks:
             hook.remove()
     return max(total, 1)
+
+
+def few(x: Any, n: int) -> Any:
+    """n rows, the first ones again and again where there are fewer."""
+    return tree_map(lambda t: t[torch.arange(n, device=t.device) % len(t)], x)
 
 
 def rows(x: Any) -> int:

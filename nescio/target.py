@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from nescio.compiled import Compiled
 from nescio.data.source import Source
-from nescio.errors import InputError
+from nescio.errors import InputError, UnsupportedError
 from nescio.laws.law import unvalidated
 from nescio.model import Model
 from nescio.network import Params
@@ -255,6 +255,12 @@ class Bound(NamedTuple):
 
     def gradient(self, u: Tensor, statistics: Params, training: bool) -> tuple[Tensor, Tensor, Params]:
         u = u.detach().requires_grad_()
+        if self.target.model.network.recomputes(take(self.batch.x) if self.batch.own else self.batch.x):
+            raise UnsupportedError(
+                "a network must not be called again on the way back, when its weights are others",
+                "torch.utils.checkpoint in it",
+                "switch it off (rows are summed in parts where memory is short), or use VI",
+            )
         if training:
             value, after = self.target.log_posterior(u, self.batch, statistics)
         else:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.nn import functional
 
 from nescio import Model, fit
-from nescio.compiled import Compiled, agree, tanh
+from nescio.again import again
+from nescio.compiled import Compiled, agree, tanh, traced
 from nescio.data.source import source
 from nescio.infer import HMC, MCLMC, NUTS, SGHMC, iterative
 from nescio.infer.sampler import Sampler
@@ -166,3 +169,56 @@ def test_shapes_that_never_repeat_end_in_plain_code(monkeypatch: pytest.MonkeyPa
         w = torch.randn(n)
         torch.testing.assert_close(code([torch.ones(2, 3)], [w])[0], 3 * w[:1].expand(2))
     assert code.note is not None and "shapes vary" in code.note
+
+
+def gradient_of(net: nn.Module) -> tuple[list[Tensor], Callable[..., tuple[Tensor, ...]]]:
+    x, weights = torch.randn(4, 2, 6, 6).to(memory_format=torch.channels_last), dict(net.named_parameters())
+    start = [w.detach() for w in weights.values()]
+
+    def function(*given: Tensor) -> tuple[Tensor, ...]:
+        leaves = [g.detach().requires_grad_() for g in given]
+        value = functional_call(net, dict(zip(weights, leaves, strict=True)), (x,)).square().sum()
+        return value.detach(), *torch.autograd.grad(value, leaves)
+
+    return start, function
+
+
+def test_what_is_computed_again_is_the_same() -> None:
+    net = nn.Sequential(*(m for c in (2, 3) for m in (nn.Conv2d(c, 3, 3, padding=1), FilterResponseNorm(3), nn.SiLU())))
+    start, function = gradient_of(net)
+    graph = traced(function, start)
+    before = len(graph.graph.nodes)
+    again(graph.graph)
+    graph.recompile()
+    assert len(graph.graph.nodes) > before + 5  # the first norm and its activation, once more
+    for ours, plain in zip(graph(*start), function(*start), strict=True):
+        assert torch.equal(ours, plain)
+    order = list(graph.graph.nodes)
+    late = order[next(i for i, n in enumerate(order) if n.target is torch.ops.aten.convolution_backward.default) :]
+    kept = {n for n in order if n not in late}
+    read = {x.target for n in late for x in n.all_input_nodes if x in kept and x.op == "call_function"}
+    assert torch.ops.aten.where.self not in read  # nothing elementwise waits in memory for the backward pass
+
+
+def test_nothing_is_computed_again_where_tensors_are_written_to() -> None:
+    net = nn.Sequential(nn.Conv2d(2, 3, 3), nn.ReLU(inplace=True), nn.SiLU(), nn.Conv2d(3, 3, 3))
+    start, function = gradient_of(net)
+    graph = traced(function, start)
+    before = len(graph.graph.nodes)
+    again(graph.graph)
+    assert len(graph.graph.nodes) == before
+
+
+def test_a_fill_keeps_the_layout_of_images() -> None:
+    """Of a maximum, say, whose gradient is filled with zeros: contiguous, it would be copied before every convolution."""
+
+    def function(x: Tensor, tau: Tensor) -> tuple[Tensor, ...]:
+        leaf = x.detach().requires_grad_()
+        return torch.autograd.grad(torch.maximum(leaf, tau).square().sum(), leaf)
+
+    x = torch.randn(4, 2, 6, 6).to(memory_format=torch.channels_last)
+    graph = traced(function, [x, torch.zeros(2, 1, 1)])
+    targets = {node.target for node in graph.graph.nodes}
+    assert torch.ops.aten.copy_.default in targets and torch.ops.aten.masked_fill_.Scalar not in targets
+    (slope,) = graph(x, torch.zeros(2, 1, 1))
+    assert slope.is_contiguous(memory_format=torch.channels_last) and torch.equal(slope, 2 * x * (x > 0))

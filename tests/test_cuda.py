@@ -10,6 +10,7 @@ from check_method import check_save_and_load, regression
 from torch import nn
 
 from nescio import Model, fit, load
+from nescio.compiled import Compiled
 from nescio.infer import HMC, MALA, MAP, MCLMC, NUTS, SGHMC, SGLD, AdjustedMCLMC, Metropolis
 from nescio.infer.sampler import Sampler
 from nescio.laws import HalfCauchy, MatrixNormal, Normal
@@ -114,3 +115,13 @@ def test_samplers_run_on_the_gpu_and_resume_there(method: Sampler, tmp_path: Pat
     plain, stored = (fit(model, data, 2 * method, device="cuda", folder=folder) for folder in (None, tmp_path / "run"))
     assert plain.theta.is_cuda and bool(plain.theta.isfinite().all())  # type: ignore[attr-defined]
     torch.testing.assert_close(plain.theta, stored.theta)  # type: ignore[attr-defined]
+
+
+def test_constants_of_recorded_code_stay_where_they_are() -> None:
+    """The graph knows their addresses only: freed, the next small tensors would be written over them."""
+    code = Compiled(lambda u: (u * torch.tensor(3.0) + torch.tensor([1.0, 2.0]),))
+    u = torch.randn(5, 2, device="cuda")
+    code([u], [])
+    others = [torch.full((2,), float(i), device="cuda") for i in range(2000)]
+    torch.testing.assert_close(code([u], [])[0], 3 * u + torch.tensor([1.0, 2.0], device="cuda"))
+    assert code.note is None and len(others) == 2000

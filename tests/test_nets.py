@@ -231,6 +231,31 @@ def test_filter_response_norm_by_hand() -> None:
     torch.testing.assert_close(norm(x)[0, 1], expected)
 
 
+def test_filter_response_norm_and_its_gradients_are_the_formula() -> None:
+    norm, x = FilterResponseNorm(3).double(), images(3, 5)(torch.float64).requires_grad_()
+    with torch.no_grad():
+        for p in norm.parameters():
+            p.copy_(torch.randn(3))
+    gamma, beta, tau = (p.reshape(1, 3, 1, 1) for p in (norm.gamma, norm.beta, norm.tau))
+    formula = torch.maximum(gamma * x / (x.square().mean((2, 3), keepdim=True) + norm.eps).sqrt() + beta, tau)
+    weights, leaves = torch.randn_like(x), [x, *norm.parameters()]
+    torch.testing.assert_close(norm(x), formula)
+    for ours, other in zip(
+        *(torch.autograd.grad((y * weights).sum(), leaves) for y in (norm(x), formula)), strict=True
+    ):
+        torch.testing.assert_close(ours, other)
+
+
+def test_filter_response_norm_of_halves() -> None:
+    """Squares of 300 overflow in float16: arithmetic is single, the result is a half again; and nothing hides a NaN."""
+    norm, x = FilterResponseNorm(3), images(3, 5)(torch.float32)
+    half = norm((300 * x).half())
+    assert half.dtype == torch.float16
+    torch.testing.assert_close(half.float(), norm(300 * x), rtol=2e-3, atol=2e-3)
+    x[0, 0, 0, 0] = torch.nan
+    assert norm(x)[0, 0].isnan().all() and not norm(x)[1:].isnan().any()
+
+
 def test_filter_response_norm_knows_one_image_at_a_time() -> None:
     norm, x = FilterResponseNorm(3), images(3, 5)(torch.float32)
     torch.testing.assert_close(norm(x)[:1], norm(x[:1]), rtol=0, atol=0)

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
-from nescio import InputError, network
+from nescio import InputError, UnsupportedError, fit, network
+from nescio.infer import HMC, MAP, Method
 from nescio.laws import Normal
 from nescio.likelihoods import Gaussian
 from nescio.model import Model
@@ -270,3 +272,22 @@ def test_statistics_are_copies_and_the_two_nets_share_their_weights() -> None:
     assert all(a is b for a, b in pairs)
     assert net.training_net.training
     assert not net.net.training
+
+
+class Checkpointed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.outer = nn.Linear(3, 8), nn.Linear(8, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.outer(checkpoint(lambda z: torch.tanh(self.inner(z)), x, use_reentrant=False))
+
+
+@pytest.mark.parametrize("method", [MAP(epochs=1), 2 * HMC(draws=1, warmup=0)], ids=["MAP", "HMC"])
+def test_a_network_that_is_called_again_on_the_way_back_is_refused(method: Method) -> None:
+    """Its gradients would be those at other weights, and nobody would see it."""
+    x, y = torch.randn(6, 3), torch.randn(6, 1)
+    with pytest.raises(UnsupportedError, match="checkpoint"):
+        fit(Model(Checkpointed(), Normal(0, 1), Gaussian(0.5)), (x, y), method)
+    plain = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.Dropout(), nn.Linear(8, 1))
+    assert Network(Checkpointed()).recomputes(x) and not Network(plain).recomputes(x)

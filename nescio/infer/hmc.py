@@ -77,10 +77,14 @@ class HMC(Sampler):
         size, metric = StepSize.start(self.step_size), identity(u, self.dense)
         return State(u, log_density, gradient, ends.statistics, 0, size, Moments.start(u, self.dense), metric)
 
+    def path(self, noise: Noise) -> int:
+        """How many leapfrogs the step with this noise takes."""
+        return 1 + int(self.leapfrog * noise.at("path").fraction())
+
     def step(self, target: Target, state: State, batch: Batch, noise: Noise) -> tuple[State, Info]:
         warm = state.step < self.warmup
         size = state.step_size.now if warm else state.step_size.best
-        count = 1 + int(self.leapfrog * noise.at("path").fraction())
+        count = self.path(noise)
         p0 = state.metric.momentum(noise.at("momentum").normal(*state.u.shape))
         u, p, log_density, gradient = leapfrog(target, batch, state, p0, size, count)
         ends = [state.u, state.log_density, state.gradient, p0, u, log_density, gradient, p]

@@ -20,7 +20,8 @@ from nescio.nets.sizes import require_sizes
 class FilterResponseNorm(nn.Module):
     """y = γ x / sqrt(mean over h, w of x² + ε) + β, then max(y, τ), the thresholded linear unit; ε is not learnt.
 
-    γ starts at 1, β and τ at 0, as in google-research's bnn_hmc/utils/models.py (`FeatureResponseNorm`).
+    γ starts at 1, β and τ at 0, as in google-research's bnn_hmc/utils/models.py (`FeatureResponseNorm`). Where y = τ, the slope is
+    that of y. Half-precision images are normalised in single precision and come out as halves, as from torch's batch norm.
     """
 
     def __init__(self, channels: int, eps: float = 1e-6) -> None:
@@ -48,9 +49,12 @@ class FilterResponseNorm(nn.Module):
                 f"shape {tuple(x.shape)}",
                 "add the missing dimensions or build the norm for these channels",
             )
-        gamma, beta, tau = (p.reshape(1, -1, 1, 1) for p in (self.gamma, self.beta, self.tau))
-        scale = torch.rsqrt(x.square().mean((2, 3), keepdim=True) + self.eps)  # (images, channels, 1, 1)
-        return torch.maximum(gamma * (x * scale) + beta, tau)
+        wide = x.to(torch.promote_types(x.dtype, torch.float32))  # squares of halves overflow or round
+        scale = torch.rsqrt(wide.square().mean((2, 3), keepdim=True) + self.eps)  # (images, channels, 1, 1)
+        # One of each for every image: their gradients are summed within images, beside that of the scale, not over all.
+        gamma, beta, tau = (p.reshape(1, -1, 1, 1).expand_as(scale) for p in (self.gamma, self.beta, self.tau))
+        y = wide * (gamma * scale) + beta
+        return torch.where(y < tau, tau, y).to(x.dtype)  # maximum's gradient, compiled, forgets the layout of x
 
     def extra_repr(self) -> str:
         return f"{self.channels}, eps={self.eps}"

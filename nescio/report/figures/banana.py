@@ -56,7 +56,7 @@ def proposed(method: Sampler, target: Target, state: Any, batch: Batch, noise: N
     assert isinstance(method, HMC)
     size, u, gradient, points = method.step_size, state.u, state.gradient, []
     p = noise.at("momentum").normal(1, 2)
-    for _ in range(int(noise.at("path").integers(1, method.leapfrog + 1, 1))):
+    for _ in range(method.path(noise)):
         p = p + 0.5 * size * gradient
         u = u + size * p
         gradient = target.value_and_grad(u, batch)[1]
