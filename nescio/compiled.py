@@ -26,8 +26,10 @@ SHRINK = 4  # a version serves this many times fewer chains before a narrower on
 HALVES = {torch.bfloat16, torch.float16}
 NARROW = 16  # columns: with fewer, a product on the CPU is faster as (BᵀAᵀ)ᵀ, two to five times
 ROUNDING = 2000  # units of precision by which sums in another order may differ
+MOST_KEPT = 32
 Function = Callable[..., tuple[Tensor, ...]]
 Version = Callable[[Sequence[Tensor], int], tuple[Tensor, ...]]  # (arguments, how often)
+KEPT: dict[Any, Function] = {}  # code that depends on nothing but its text
 
 
 @final
@@ -88,8 +90,9 @@ def machine_code(function: Function, inputs: Sequence[Tensor], fed: bool) -> tup
             return recorded(built(graph, inputs), inputs, fed), eps
         if not fed:
             return looped(built(graph, inputs)), eps
-        code = built(repeated(graph), [torch.tensor(1), *inputs])
-    return lambda inputs, times: code(torch.tensor(times), *inputs), eps
+        loop, constants = repeated(graph)
+        code = kept(loop, [torch.tensor(1), *inputs, *constants])
+    return lambda inputs, times: code(torch.tensor(times), *inputs, *constants), eps
 
 
 @contextmanager
@@ -133,6 +136,17 @@ def built(graph: GraphModule, inputs: Sequence[Tensor]) -> Function:
     code = torch.no_grad()(code)
     code(*inputs)  # compiled now, and heard now if it fails
     return code
+
+
+def kept(graph: GraphModule, inputs: Sequence[Tensor]) -> Function:
+    """`built`, but once in a process for each text of a graph without constants: torch itself keeps no code with loops."""
+    texts = [module.code for module in graph.modules() if isinstance(module, GraphModule)]
+    key = (*texts, *((x.shape, x.stride(), x.dtype) for x in inputs), torch.get_num_threads())
+    if key not in KEPT:
+        while len(KEPT) >= MOST_KEPT:
+            KEPT.pop(next(iter(KEPT)))
+        KEPT[key] = built(graph, inputs)
+    return KEPT[key]
 
 
 def rewritten(cuda: bool) -> dict[Any, Callable[..., Any]]:

@@ -11,13 +11,13 @@ import operator
 from collections.abc import Sequence
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
 
 
-def repeated(graph: GraphModule) -> GraphModule:
-    """Its first argument is how often. Constants become arguments of the body: a loop may close over nothing."""
+def repeated(graph: GraphModule) -> tuple[GraphModule, list[Tensor]]:
+    """Its first argument is how often, its last ones are the constants: a loop may close over nothing."""
     nodes = list(graph.graph.nodes)
     inputs = [node for node in nodes if node.op == "placeholder"]
     results = nodes[-1].args[0]
@@ -26,16 +26,15 @@ def repeated(graph: GraphModule) -> GraphModule:
     root, whole = nn.Module(), Graph()
     times = whole.placeholder("times")
     given = [whole.placeholder(f"x{i}") for i in range(len(inputs))]
-    for name in constants:
-        root.register_buffer(name, getattr(graph, name))
+    held = [whole.placeholder(name) for name in constants]
     root.going, root.body = going(len(results), len(inputs) + len(constants)), body(nodes, len(results), constants)
     zero = whole.call_function(torch.ops.aten.full.default, ([], 0), {"dtype": torch.int64})
     carried = (zero, *given[: len(results)])
-    others = (times, *given[len(results) :], *(whole.get_attr(name) for name in constants))
+    others = (times, *given[len(results) :], *held)
     loop = torch.ops.higher_order.while_loop
     after = whole.call_function(loop, (whole.get_attr("going"), whole.get_attr("body"), carried, others))
     whole.output(tuple(whole.call_function(operator.getitem, (after, i + 1)) for i in range(len(results))))
-    return GraphModule(root, whole)
+    return GraphModule(root, whole), [getattr(graph, name) for name in constants]
 
 
 def going(carried: int, count: int) -> GraphModule:

@@ -26,7 +26,7 @@ class Noise:
     dtype: torch.dtype = torch.float32
 
     def at(self, *key: str | int) -> Noise:
-        return replace(self, key=self.key + key)
+        return Noise(self.seed, self.key + key, self.device, self.dtype)
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Noise:
         return replace(self, device=device, dtype=dtype)
