@@ -113,8 +113,12 @@ class Model(nn.Module):
     def observed(self, params: Params, x: Any) -> Distribution:
         """The distribution of y under stacked parameters: batch shape (draws, points, ...)."""
         own, numbers = sort(params, self.likelihood)
+        with torch.no_grad():
+            return self.observe(self.network.outputs(own, x), numbers)
+
+    def observe(self, f: Any, numbers: Params) -> Distribution:
+        """The distribution of y given outputs (draws, points, ...) and the likelihood's own numbers, (draws, ...) each."""
         with torch.no_grad(), unvalidated():
-            f = self.network.outputs(own, x)
             spread = {name: between(number, f, name) for name, number in numbers.items()}
             return self.likelihood.observe(f, **spread)
 

@@ -21,7 +21,7 @@ from nescio.noise import Noise
 
 Params = dict[str, Tensor]
 
-BUDGET = 64 * 2**20  # bytes of activations that one call may take: near its caches a CPU is faster. A GPU takes 16 times that
+BUDGET = 64 * 2**20  # bytes of activations that one call may take: a CPU is faster near its caches
 
 
 @final
@@ -122,7 +122,7 @@ class Network(nn.Module):
         """`stacked`, in chunks of draws and points whose activations fit the budget."""
         draws, points = len(next(iter(params.values()))), rows(x)
         vector = self.vectorises(x)
-        budget = BUDGET * (16 if self.like.is_cuda else 1)
+        budget = BUDGET * (16 if self.like.is_cuda else 1)  # a GPU wants many at a time
         fits = max(1, budget // self.bytes_per_point(x))  # draws x points
         many = max(1, min(draws, fits // min(points, 256))) if vector else 1
         step = max(1, min(points, fits // many))

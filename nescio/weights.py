@@ -65,6 +65,12 @@ class RandomWeight(Tensor):
         self.uses += 1
         return self
 
+    def by_rule(self, out: Any) -> Any:
+        """What an action gave, as a use; without a rule the use is counted where the weight is drawn."""
+        if out is not NotImplemented:
+            self.used()
+        return out
+
     def value(self) -> Tensor:
         if self.drawn is None:
             self.drawn = self.draw()
@@ -89,13 +95,14 @@ def values(tree: Any) -> Any:
 def linear(func: Any, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
     if not isinstance(weight, RandomWeight) or isinstance(input, RandomWeight):
         return NotImplemented
-    return weight.used().action.linear(input, bias, weight.value)
+    return weight.by_rule(weight.action.linear(input, bias, weight.value))
 
 
 def convolve(func: Any, input: Tensor, weight: Tensor, bias: Tensor | None = None, *rest: Any, **named: Any) -> Any:
     if not isinstance(weight, RandomWeight) or isinstance(input, RandomWeight):
         return NotImplemented
-    return weight.used().action.convolve(lambda x, w, b: func(x, w, b, *rest, **named), input, bias, weight.value)
+    act = weight.action.convolve
+    return weight.by_rule(act(lambda x, w, b: func(x, w, b, *rest, **named), input, bias, weight.value))
 
 
 RULES: dict[Any, Callable[..., Any]] = {F.linear: linear, **dict.fromkeys(CONVOLUTIONS, convolve)}

@@ -31,19 +31,22 @@ def divergence_times(factor: float) -> Callable[[pytest.MonkeyPatch], None]:
 
 def kl_is_a_mean_over_weights(m: pytest.MonkeyPatch) -> None:
     true = mean_field.normal_kl
-    m.setattr(mean_field, "normal_kl", lambda loc, sd, a, b: true(loc, sd, a, b) / loc.numel())
+    m.setattr(mean_field, "normal_kl", lambda locs, sds, a, b: true(locs, sds, a, b) / locs[0].numel())
 
 
 def kl_reversed(m: pytest.MonkeyPatch) -> None:
-    def wrong(loc: Tensor, sd: Tensor, a: Tensor, b: Tensor) -> Tensor:
-        return (0.5 * (b.square() + (loc - a).square()) / sd.square() - 0.5 - (b / sd).log()).sum()
+    def wrong(locs: list[Tensor], sds: list[Tensor], a: Tensor, b: Tensor) -> Tensor:
+        each = zip(locs, sds, a, b, strict=True)
+        return torch.stack(
+            [(0.5 * (t**2 + (x - c) ** 2) / d**2 - 0.5 - (t / d).log()).sum() for x, d, c, t in each]
+        ).sum()
 
     m.setattr(mean_field, "normal_kl", wrong)
 
 
 def prior_variance_for_sd(m: pytest.MonkeyPatch) -> None:
     true = mean_field.normal_kl
-    m.setattr(mean_field, "normal_kl", lambda loc, sd, a, b: true(loc, sd, a, b.square()))
+    m.setattr(mean_field, "normal_kl", lambda locs, sds, a, b: true(locs, sds, a, b.square()))
 
 
 def sd_for_variance(m: pytest.MonkeyPatch) -> None:
@@ -71,10 +74,7 @@ def noise_shared_over_the_batch(m: pytest.MonkeyPatch) -> None:
 
 
 def softplus_missing(m: pytest.MonkeyPatch) -> None:
-    def begin(self: mean_field.Gaussian) -> None:
-        self.sd = self.rho.abs()
-
-    m.setattr(mean_field.Gaussian, "begin", begin)
+    m.setattr(mean_field, "softplus", lambda rhos: [rho.abs() for rho in rhos])
 
 
 def epsilon_forgotten(m: pytest.MonkeyPatch) -> None:
@@ -146,8 +146,8 @@ def fused_slope_of_sd(m: pytest.MonkeyPatch) -> None:
     true = fused.NormalKL.backward
 
     def backward(ctx: Any, g: Tensor) -> tuple[Any, ...]:
-        of_loc, of_sd, of_m, of_s = true(ctx, g)
-        return of_loc, 2 * of_sd, of_m, of_s
+        of_m, of_s, *slopes = true(ctx, g)
+        return of_m, of_s, *slopes[: len(slopes) // 2], *(2 * slope for slope in slopes[len(slopes) // 2 :])
 
     m.setattr(fused.NormalKL, "backward", staticmethod(backward))
 

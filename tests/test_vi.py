@@ -116,7 +116,7 @@ def check_full_rank(temperature: float = 1.0) -> None:
     """Mean within 1% of a standard deviation, covariance within 1%, and the bound is the evidence less the divergence."""
     exact = conjugate(temperature=temperature)
     start = MAP(epochs=300, lr=0.1, batch_size=ROWS)
-    method = start >> VI(FullRank(sd=0.02, path_gradient=True), epochs=600, lr=0.03, samples=8, batch_size=ROWS)
+    method = start >> VI(FullRank(sd=0.02, path_gradient=True), epochs=600, lr=0.03, batch_size=ROWS)
     posterior = variational(fit(exact.model, (exact.x, exact.y), method, temperature=temperature))
     q = gaussian(posterior)
     assert float(((q.loc - exact.mean) / exact.covariance.diagonal().sqrt()).abs().max()) < 0.01

@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from nescio import Model, UnsupportedError
 from nescio.families import Gaussian, MeanField
 from nescio.families.family import Block
-from nescio.families.fused import NoisyLinear, NormalKL
+from nescio.families.fused import NoisyLinear, NormalKL, sum_of_logs
 from nescio.infer import VI
 from nescio.infer.elbo import NegativeELBO
 from nescio.laws import Normal
@@ -300,18 +300,18 @@ def check_fused() -> None:
     def normal(*shape: int) -> Tensor:
         return torch.randn(shape, generator=generator, dtype=DOUBLE).requires_grad_()
 
-    loc, sd, m, s = (
-        normal(3, 4),
-        normal(3, 4).detach().exp().requires_grad_(),
-        normal(),
-        normal().detach().exp().requires_grad_(),
-    )
-    torch.testing.assert_close(
-        NormalKL.apply(loc, sd, m, s), td.kl_divergence(td.Normal(loc, sd), td.Normal(m, s)).sum()
-    )
-    assert torch.autograd.gradcheck(NormalKL.apply, (loc, sd, m, s), raise_exception=False), (
-        "the slope of the divergence"
-    )
+    def positive(*shape: int) -> Tensor:
+        return normal(*shape).detach().exp().requires_grad_()
+
+    loc, sd, m, s = normal(3, 4), positive(3, 4), normal(2), positive(2)
+    whole = (m, s, loc, normal(5), sd, positive(5))
+    each = zip(whole[2:4], whole[4:], m, s, strict=True)
+    want = torch.stack([td.kl_divergence(td.Normal(a, b), td.Normal(c, d)).sum() for a, b, c, d in each]).sum()
+    torch.testing.assert_close(NormalKL.apply(*whole), want)
+    assert torch.autograd.gradcheck(NormalKL.apply, whole, raise_exception=False), "the slope of the divergence"
+    many = torch.rand(4003, generator=generator, dtype=DOUBLE)
+    for scale in (1.0, 1e-100):  # products of four of these vanish
+        torch.testing.assert_close(sum_of_logs(scale * many), (scale * many).log().sum())
     x, noise, bias, bias_sd = normal(5, 4), normal(5, 3).detach(), normal(3), normal(3).detach().exp().requires_grad_()
     want = F.linear(x, loc, bias) + noise * F.linear(x**2, sd**2, bias_sd**2).sqrt()
     torch.testing.assert_close(NoisyLinear.apply(x, loc, sd, bias, bias_sd, noise), want)

@@ -11,12 +11,13 @@ from typing import cast, final
 import torch
 from torch import Tensor, nn
 
-from nescio.errors import InputError
+from nescio.errors import InputError, UnsupportedError
 from nescio.families.call import Call
 from nescio.families.family import Factor, Family
 from nescio.families.layout import Layout
+from nescio.families.point import Point
 from nescio.laws.law import unvalidated
-from nescio.laws.prior import Prior
+from nescio.laws.prior import Params, Prior
 
 
 @final
@@ -44,12 +45,41 @@ class Approximation(nn.Module):
             must, got = "a family must put each block into one factor", f"{family!r} with {given}"
             raise InputError(must, got, f"the blocks are {[block.name for block in self.layout.blocks]}")
         self.closed = [self.layout.stands_alone(factor.blocks) for factor in self.parts()]  # there may be a closed form
+        self.kinds: dict[type[Factor], list[int]] = {}  # factors by class
+        for i, factor in enumerate(self.parts()):
+            self.kinds.setdefault(type(factor), []).append(i)
 
     def parts(self) -> list[Factor]:
         return cast("list[Factor]", list(self.factors))
 
+    def named(self, n: int) -> Params:
+        """Coherent draws by name, draw axis first. What no draw moves is one tensor that is seen n times (`expand`)."""
+
+        def one() -> Params:
+            call = self.call()
+            return {**call.params(), **call.scales()}
+
+        with torch.no_grad():
+            each = [one() for _ in range(n)]
+        still = self.still()
+        named = {name: [drawn[name] for drawn in each] for name in each[0]}
+        return {name: x[0].expand(n, *x[0].shape) if name in still else torch.stack(x) for name, x in named.items()}
+
+    def still(self) -> frozenset[str]:
+        """The names of the weights that have the same value in every draw."""
+        moved = {block.name for factor in self.parts() if not isinstance(factor, Point) for block in factor.blocks}
+        prior, found = self.layout.prior, set()
+        for output, group in zip(prior.outputs, prior.groups, strict=True):
+            if output.constant is None and output.gate is None:
+                own = [block for block in self.layout.of[output.variable] if block.name in moved]
+                found |= {s.name for s in group.sites if not any(b.site is None or b.name == s.name for b in own)}
+        return frozenset(found)
+
     def draws(self, n: int) -> Tensor:
         """Coherent draws of all values, (n, dim), from torch's global generator."""
+        if not self.family.of_weights:
+            must, got = "a draw must be one of weights", f"{self.family!r}, which draws masks of the network's units"
+            raise UnsupportedError(must, got, "use predict, whose draws are coherent functions, or BernoulliDropout")
         with torch.no_grad():
             return torch.stack([self.call().theta() for _ in range(n)])
 

@@ -33,8 +33,8 @@ class Call:
         self.points = dict(zip((block.name for block in q.layout.points), q.points, strict=True))
         self.drawn: dict[int, Tensor] = {}
         self.values: dict[int, Tensor] = {}
-        for factor in self.factors:
-            factor.begin()
+        for kind, indices in q.kinds.items():
+            kind.begins([self.factors[i] for i in indices])
 
     # ---- values ------------------------------------------------------------------------------------------------
 
@@ -81,6 +81,11 @@ class Call:
                 named |= {site.name: x for site, x in group.split(output(cast(list, self)).expand(group.size))}
         return named
 
+    def scales(self) -> Params:
+        """The random or learned numbers inside the prior, by name."""
+        found = [(v, self[i]) for i, v in enumerate(self.layout.variables) if v.nested]
+        return {v.name: x.sqrt() if getattr(v.law, "root", False) else x for v, x in found}
+
     def weight(self, block: Block, like: Tensor, acting: Set[str]) -> Tensor:
         factor = self.factors[self.q.owner[block.name][0]]
         if block.name in acting and isinstance(factor, Action):
@@ -94,8 +99,9 @@ class Call:
         layout, total = self.layout, torch.zeros((), dtype=torch.float64, device=self.q.rest.device)
         jointly: set[int] = set()  # variables with one density for all of their entries
         with unvalidated():
+            closed = self.closed_forms()
             for i, factor in enumerate(self.factors):
-                kl = factor.kl([self.law(block) for block in factor.blocks]) if self.q.closed[i] else None
+                kl = closed.get(i)
                 if kl is None:
                     kl = factor.log_prob(self.draw(i)) - sum(self.log_prior(block) for block in factor.blocks)
                     jointly |= {layout.place[b.name][0] for b in factor.blocks} - layout.elementwise
@@ -118,6 +124,16 @@ class Call:
                     total - variable.bound.log_prob(self[position], variable.numbers(cast(list, self))) / temperature
                 )
         return total
+
+    def closed_forms(self) -> dict[int, Tensor | None]:
+        """Of the factors that may have one; factors of a class are asked together."""
+        found: dict[int, Tensor | None] = {}
+        for kind, indices in self.q.kinds.items():
+            indices = [i for i in indices if self.q.closed[i]]
+            factors = [self.factors[i] for i in indices]
+            laws = [[self.law(block) for block in factor.blocks] for factor in factors]
+            found |= zip(indices, kind.kls(factors, laws), strict=True)
+        return found
 
     def law(self, block: Block) -> Distribution:
         """The prior of the values in a block."""

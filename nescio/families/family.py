@@ -18,7 +18,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import fields
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 from torch import Tensor, nn
 from torch.distributions import Distribution, kl_divergence
@@ -68,9 +68,22 @@ class Factor(nn.Module, ABC):
         """KL(q, p), or None where only draws can tell. The laws of the weights in each block are given what they depend on."""
         return None
 
+    @classmethod
+    def begins(cls, factors: Sequence[Self]) -> None:
+        """`begin` of several factors of this class."""
+        for factor in factors:
+            factor.begin()
+
+    @classmethod
+    def kls(cls, factors: Sequence[Self], priors: Sequence[Sequence[Distribution]]) -> list[Tensor | None]:
+        """`kl` of several factors of this class. What is computed at once may stand whole in one place, with zeros in the others."""
+        return [factor.kl(own) for factor, own in zip(factors, priors, strict=True)]
+
 
 class Family(ABC):
     """Base of every family. Fields are numbers, or the two methods at the end are its own."""
+
+    of_weights: ClassVar[bool] = True  # whether a draw of its factors says all that is random
 
     @abstractmethod
     def factors(self, blocks: Sequence[Block]) -> Sequence[Factor]:

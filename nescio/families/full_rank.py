@@ -41,11 +41,16 @@ class FullRank(Family):
             raise InputError("sd must be positive", str(self.sd), "a tenth of the prior's is a good start")
 
     def factors(self, blocks: Sequence[Block]) -> Sequence[Factor]:
-        groups: dict[str, list[Block]] = {}
-        for block in blocks:
-            layer = "" if block.site is None else f"{block.name.rpartition('.')[0]}."
-            groups.setdefault(layer if self.by_layer else "", []).append(block)
-        return [Correlated(self.sd, self.path_gradient, *group) for group in groups.values()]
+        return [Correlated(self.sd, self.path_gradient, *group) for group in by_layers(blocks, self.by_layer)]
+
+
+def by_layers(blocks: Sequence[Block], apart: bool) -> list[list[Block]]:
+    """The tensors of each module, and all else; or all in one."""
+    groups: dict[str, list[Block]] = {}
+    for block in blocks:
+        layer = "" if block.site is None else f"{block.name.rpartition('.')[0]}."
+        groups.setdefault(layer if apart else "", []).append(block)
+    return list(groups.values())
 
 
 @final

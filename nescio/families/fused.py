@@ -5,6 +5,7 @@ Each is a line of torch, which is taken where hands would do harm: a compiler fu
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, cast, final
 
 import torch
@@ -17,11 +18,20 @@ from nescio.weights import Convolve
 LEAST = 1e-16  # of the variance of an output: its root has no slope at zero
 
 
-def normal_kl(loc: Tensor, sd: Tensor, m: Tensor, s: Tensor) -> Tensor:
-    """Σ KL(N(loc, sd²), N(m, s²)) for numbers m and s."""
-    if by_hand(loc):
-        return cast(Tensor, NormalKL.apply(loc, sd, m, s))
+def normal_kl(locs: Sequence[Tensor], sds: Sequence[Tensor], m: Tensor, s: Tensor) -> Tensor:
+    """Σ KL(N(loc, sd²), N(m, s²)) over tensors, each with one number of m and of s, (tensors,)."""
+    if by_hand(m):
+        return cast(Tensor, NormalKL.apply(m, s, *locs, *sds))
+    each = zip(locs, sds, m, s, strict=True)
+    return sum((normal_kl_of(*one) for one in each), m.new_zeros(()))
+
+
+def normal_kl_of(loc: Tensor, sd: Tensor, m: Tensor, s: Tensor) -> Tensor:
     return (0.5 * (sd.square() + (loc - m).square()) / s.square() - 0.5 - (sd / s).log()).sum()
+
+
+def softplus(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+    return Softplus.apply(*tensors) if by_hand(tensors[0]) else [F.softplus(x) for x in tensors]
 
 
 def noisy(
@@ -41,29 +51,93 @@ def by_hand(like: Tensor) -> bool:
 
 
 @final
+class Softplus(torch.autograd.Function):
+    """Of several tensors."""
+
+    @staticmethod
+    def forward(ctx: Any, *tensors: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
+        ctx.save_for_backward(*tensors)
+        whole = joined(tensors)
+        if whole is None:
+            return tuple(F.softplus(x) for x in tensors)
+        return parted(F.softplus(whole), [x.shape for x in tensors])
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
+        each = zip(slopes, ctx.saved_tensors, strict=True)
+        return tuple(torch.ops.aten.softplus_backward(g, x, 1, 20) for g, x in each)
+
+
+@final
 class NormalKL(torch.autograd.Function):
     """Σ ½ (sd² + (loc - m)²) / s² - ½ - log(sd / s)."""
 
     @staticmethod
-    def forward(ctx: Any, loc: Tensor, sd: Tensor, m: Tensor, s: Tensor) -> Tensor:  # type: ignore[override]
-        away, flat = loc.reshape(-1), sd.reshape(-1)
-        if m.requires_grad or m.is_cuda or m.item():  # mostly m is zero, and there is nothing to copy
-            away = away - m
-        squares = torch.dot(flat, flat) + torch.dot(away, away)
-        ctx.save_for_backward(away, sd, s, squares)
-        half = len(flat) // 2  # half as many logarithms, of products of two
-        logarithms = (flat[:half] * flat[half : 2 * half]).log().sum() + flat[2 * half :].log().sum()
-        return 0.5 * squares / s.square() + len(flat) * (s.log() - 0.5) - logarithms
+    def forward(ctx: Any, m: Tensor, s: Tensor, *tensors: Tensor) -> Tensor:  # type: ignore[override]
+        k = len(tensors) // 2
+        away, sds, ctx.shapes = tensors[:k], tensors[k:], [x.shape for x in tensors[:k]]
+        known = not (m.is_cuda or m.requires_grad or s.requires_grad)
+        centred = known and not bool(m.any())  # mostly so, and there is nothing to copy
+        if centred and bool((s == s[0]).all()):  # mostly so, and all weights are as one
+            whole = joined(away), joined(sds)
+            if whole[0] is not None and whole[1] is not None:
+                away, sds, s = whole[:1], whole[1:], s[:1]  # type: ignore[assignment]
+        if not centred:
+            away = tuple(x - m[i] for i, x in enumerate(away))
+        squares = torch.stack([squared(d) + squared(x) for d, x in zip(sds, away, strict=True)])
+        sizes = s.new_tensor([x.numel() for x in sds])
+        ctx.save_for_backward(s, squares, sizes, *away, *sds)
+        logarithms = torch.stack([sum_of_logs(x.reshape(-1)) for x in sds])
+        return (0.5 * squares / s.square() + sizes * (s.log() - 0.5) - logarithms).sum()
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        away, sd, s, squares = ctx.saved_tensors
-        factor = g / s.square()
-        slope = (away * factor).view_as(sd)
-        of_m = -slope.sum() if ctx.needs_input_grad[2] else None
-        of_s = g * (sd.numel() / s - squares / s**3) if ctx.needs_input_grad[3] else None
-        return slope, (sd * factor).sub_(g / sd), of_m, of_s
+        s, squares, sizes, *tensors = ctx.saved_tensors
+        k, factor, minus = len(tensors) // 2, g / s.square(), -g
+        of_loc = [x * factor[i] for i, x in enumerate(tensors[:k])]
+        of_sd = [(d * factor[i]).addcdiv_(minus, d) for i, d in enumerate(tensors[k:])]
+        of_m = torch.stack([-x.sum() for x in of_loc]) if ctx.needs_input_grad[0] else None
+        of_s = g * (sizes / s - squares / s**3) if ctx.needs_input_grad[1] else None
+        if k < len(ctx.shapes):
+            of_loc, of_sd = ([*parted(x[0], ctx.shapes)] for x in (of_loc, of_sd))
+        return of_m, of_s, *of_loc, *of_sd
+
+
+def joined(tensors: Sequence[Tensor]) -> Tensor | None:
+    """One flat tensor that is all of these, where they lie end to end in memory: small tensors cost calls, not arithmetic."""
+    first, size = tensors[0], sum(x.numel() for x in tensors)
+    start, width = first.data_ptr(), first.element_size()
+    for x in tensors:
+        if x.data_ptr() != start or not x.is_contiguous():
+            return None
+        start += x.numel() * width
+    if (first.storage_offset() + size) * width > first.untyped_storage().nbytes():
+        return None  # neighbours by chance
+    return first.detach().as_strided((size,), (1,))
+
+
+def parted(flat: Tensor, shapes: Sequence[torch.Size]) -> tuple[Tensor, ...]:
+    """The reverse of `joined`."""
+    pieces = flat.split([shape.numel() for shape in shapes])
+    return tuple(piece.view(shape) for piece, shape in zip(pieces, shapes, strict=True))
+
+
+def squared(x: Tensor) -> Tensor:
+    return torch.dot(x.reshape(-1), x.reshape(-1))
+
+
+def sum_of_logs(x: Tensor) -> Tensor:
+    """A quarter as many logarithms, of products of four, where these do not vanish."""
+    quarter = len(x) // 4
+    if x.is_cuda or quarter < 1000:
+        return x.log().sum()
+    a, b, c, d = x[: 4 * quarter].view(4, quarter)
+    products = (a * b).mul_(c).mul_(d)
+    if float(products.min()) < torch.finfo(x.dtype).tiny:
+        return x.log().sum()
+    return products.log_().sum() + x[4 * quarter :].log().sum()
 
 
 @final

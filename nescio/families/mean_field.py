@@ -26,7 +26,7 @@ from torch.nn import functional as F
 
 from nescio.errors import InputError
 from nescio.families.family import Block, Factor, Family, closed_form
-from nescio.families.fused import noisy, normal_kl
+from nescio.families.fused import noisy, normal_kl, parted, softplus
 from nescio.weights import Action, Convolve, RandomWeight, values
 
 
@@ -47,7 +47,7 @@ class MeanField(Family):
             raise InputError("sd must be positive", str(self.sd), "a tenth of the prior's is a good start")
 
     def factors(self, blocks: Sequence[Block]) -> Sequence[Factor]:
-        return [Gaussian(block, self.sd, self.local_convolutions) for block in blocks]
+        return end_to_end([Gaussian(block, self.sd, self.local_convolutions) for block in blocks])
 
 
 @final
@@ -61,7 +61,12 @@ class Gaussian(Factor, Action):
         self.everywhere = everywhere
 
     def begin(self) -> None:
-        self.sd = F.softplus(self.rho)
+        self.begins([self])
+
+    @classmethod
+    def begins(cls, factors: Sequence[Gaussian]) -> None:
+        for factor, sd in zip(factors, softplus([factor.rho for factor in factors]), strict=True):
+            factor.sd = sd
 
     def draw(self) -> Tensor:
         return (self.loc + self.sd * torch.randn_like(self.loc)).reshape(-1)
@@ -73,10 +78,23 @@ class Gaussian(Factor, Action):
         return Normal(self.mean(), self.sd.reshape(-1)).log_prob(u).sum(dtype=torch.float64)
 
     def kl(self, priors: Sequence[Distribution]) -> Tensor | None:
-        prior = priors[0]
-        if isinstance(prior, Normal) and not prior.loc.dim() and not prior.scale.dim():
-            return normal_kl(self.loc, self.sd, prior.loc, prior.scale)
-        return closed_form(Normal(self.mean(), self.sd.reshape(-1)), prior)
+        return self.kls([self], [priors])[0]
+
+    @classmethod
+    def kls(cls, factors: Sequence[Gaussian], priors: Sequence[Sequence[Distribution]]) -> list[Tensor | None]:
+        found: list[Tensor | None] = []
+        normal: list[tuple[Gaussian, Normal]] = []  # under one Gaussian for all numbers of a block: at once
+        for factor, (prior,) in zip(factors, priors, strict=True):
+            if isinstance(prior, Normal) and not prior.loc.dim() and not prior.scale.dim():
+                found.append(factor.loc.new_zeros(()))
+                normal.append((factor, prior))
+            else:
+                found.append(closed_form(Normal(factor.mean(), factor.sd.reshape(-1)), prior))
+        if normal:
+            m, s = (torch.stack([getattr(prior, name) for _, prior in normal]) for name in ("loc", "scale"))
+            kl = normal_kl([factor.loc for factor, _ in normal], [factor.sd for factor, _ in normal], m, s)
+            found[factors.index(normal[0][0])] = kl
+        return found
 
     # ---- how it acts -------------------------------------------------------------------------------------------
 
@@ -98,9 +116,33 @@ class Gaussian(Factor, Action):
     def signed(
         self, function: Convolve, x: Tensor, bias: Tensor | None, value: Callable[[], Tensor], axis: int
     ) -> Tensor:
-        """One draw, its deviation from the mean with random signs for each example, input and output."""
-        mean = function(x, self.loc, values(bias))
-        return mean + function(x * signs(x, axis), value() - self.loc, None) * signs(mean, axis)
+        return signed(function, x, self.loc, bias, value, axis)
+
+
+def end_to_end(factors: Sequence[Gaussian]) -> Sequence[Gaussian]:
+    """The same with their parameters side by side in memory, where they can be computed with as one (`fused.joined`)."""
+    for name in ("loc", "rho"):
+        own: list[Tensor] = [getattr(factor, name).detach() for factor in factors]
+        flat = torch.cat([x.reshape(-1) for x in own])
+        for factor, piece in zip(factors, parted(flat, [x.shape for x in own]), strict=True):
+            setattr(factor, name, nn.Parameter(piece))
+    return factors
+
+
+def own_bias(bias: Tensor, like: Tensor) -> Tensor:
+    """A bias for each example of `like` (examples, outputs): with noise of its own where it is Gaussian, else as it is."""
+    if isinstance(bias, RandomWeight) and isinstance(bias.action, Gaussian):
+        bias.used()
+        return torch.addcmul(bias.action.loc, bias.action.sd, torch.randn_like(like))
+    return values(bias)
+
+
+def signed(
+    function: Convolve, x: Tensor, loc: Tensor, bias: Tensor | None, value: Callable[[], Tensor], axis: int
+) -> Tensor:
+    """One draw, its deviation from the mean with random signs for each example, input and output. `axis`: of the channels."""
+    mean = function(x, loc, values(bias))
+    return mean + function(x * signs(x, axis), value() - loc, None) * signs(mean, axis)
 
 
 def signs(like: Tensor, axis: int) -> Tensor:

@@ -16,12 +16,14 @@ from torch.utils._pytree import tree_flatten, tree_map
 from nescio.densities import log_density
 from nescio.errors import UnsupportedError
 from nescio.families.approximation import Approximation
+from nescio.families.point import Point
 from nescio.laws.law import unvalidated
 from nescio.model import sort
 from nescio.network import Params
 from nescio.noise import Noise
-from nescio.target import Target
-from nescio.weights import RandomWeight, per_example
+from nescio.posterior.variational import Variational
+from nescio.target import CHUNK, Target
+from nescio.weights import Action, RandomWeight, per_example
 
 
 @final
@@ -36,8 +38,10 @@ class NegativeELBO(nn.Module):
         super().__init__()
         self.target, self.q, self.statistics, self.samples = target, q, statistics, samples  # a target is no module
         self.acting = acting(target, q, statistics)
-        weights = {block.name for block in q.layout.blocks}
-        self.alone = self.acting >= weights and not statistics  # whether examples share nothing random
+        moved = [factor for factor in q.parts() if not isinstance(factor, Point)]
+        acts = all(isinstance(factor, Action) for factor in moved)
+        weights = {block.name for factor in moved for block in factor.blocks}
+        self.alone = acts and self.acting >= weights and not statistics  # whether examples share nothing random
 
     def forward(self, x: Any, y: Any) -> Tensor:
         parameters = list(self.q.parameters())
@@ -101,7 +105,15 @@ def bounds(loss: NegativeELBO, draws: int) -> Tensor:
         calls = [loss.q.call() for _ in range(draws)]
         theta = torch.stack([call.theta() for call in calls])
         divergence = torch.stack([call.divergence(target.temperature) for call in calls])
-    return target.log_likelihood(theta, statistics, target.source).double() / target.temperature - divergence
+    if loss.q.family.of_weights:
+        return target.log_likelihood(theta, statistics, target.source).double() / target.temperature - divergence
+    posterior, total = Variational(target.model, loss.q, loss.statistics, {}), torch.zeros_like(divergence)
+    for start in range(0, target.size, CHUNK):  # draws are more than weights
+        x, y = target.source.rows(torch.arange(start, min(start + CHUNK, target.size)))
+        with unvalidated():
+            each = log_density(target.model.observe(*posterior.functions(x, draws, seed=0)), y, lead=2)
+        total += each.double().sum(1) / target.temperature
+    return total - divergence
 
 
 @final

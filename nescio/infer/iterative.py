@@ -169,7 +169,7 @@ def drive_block(
             if stop:
                 break
         posterior = method.posterior(target, record.states(method.keep(target, state)), record.infos)
-    if target.code is not None:
+    if target.code:  # a method may have no use for it
         posterior.info["compiled"] = next((code.note for code in target.code.values() if code.note), True)
     if record.note is not None:
         posterior.info["note"] = record.note

@@ -25,6 +25,7 @@ from nescio.families.family import Family
 from nescio.families.mean_field import MeanField
 from nescio.infer.elbo import NegativeELBO, bounds
 from nescio.infer.iterative import Iterative, from_network, minibatch
+from nescio.infer.ivon import IVON
 from nescio.infer.method import Start
 from nescio.infer.optimise import Best, check_part, movable, set_aside, thinned
 from nescio.infer.schedule import Cosine
@@ -56,8 +57,8 @@ class Info(NamedTuple):
 class VI(Iterative):
     """`samples`: draws a step. `kl_warmup`: the part of the run over which the divergence is faded in, [0, 1].
 
-    `optimizer`: any torch optimiser class; `schedule`: part of the run -> factor on lr. `hold_out`: this part of the rows is kept aside,
-    q returns to where they were predicted best, and stops when that has not improved for `patience` epochs.
+    `optimizer`: any torch optimiser class, or IVON; `schedule`: part of the run -> factor on lr. `hold_out`: this part of the rows is
+    kept aside, q returns to where they were predicted best, and stops when that has not improved for `patience` epochs.
     """
 
     family: Family = MeanField()
@@ -79,6 +80,9 @@ class VI(Iterative):
             raise InputError("epochs, samples and lr must be positive", got, "try 100, 1 and 0.01")
         if not 0 <= self.kl_warmup <= 1:
             raise InputError("kl_warmup is a part of the run in [0, 1]", str(self.kl_warmup), "0.2 is a fifth of it")
+        kind = self.optimizer.func if isinstance(self.optimizer, partial) else self.optimizer
+        if kind is IVON and not isinstance(self.family, MeanField):
+            raise InputError("IVON is for independent Gaussians", repr(self.family), "use Adam, or VI(MeanField())")
         check_part(self.hold_out)
 
     def objective(
@@ -130,7 +134,10 @@ class VI(Iterative):
         loss = self.bound(target, ends)
         best = Best.first(loss.snapshot(), 1, loss.q.rest)
         epoch = torch.zeros(3, dtype=torch.float64)
-        return State(loss, self.optimizer(list(loss.q.named_parameters()), lr=self.lr), best, epoch)
+        optimizer = self.optimizer(list(loss.q.named_parameters()), lr=self.lr)
+        for group in optimizer.param_groups:
+            group["observations"] = target.size  # which the loss is divided by: natural gradients need to know
+        return State(loss, optimizer, best, epoch)
 
     def freeze(self, state: State) -> Any:
         return state._replace(loss=state.loss.snapshot(), optimizer=state.optimizer.state_dict())  # type: ignore[arg-type]

@@ -7,6 +7,7 @@ from typing import Any, final
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
 from nescio.network import Params
 from nescio.noise import Noise
@@ -29,6 +30,11 @@ class Mixture(Posterior):
         shares = [(i, share) for i, share in enumerate(spread_evenly(n, len(self.parts))) if share]
         drawn = [self.parts[i].sample(share, Noise(seed, ("part", i)).number()) for i, share in shares]
         return {name: torch.cat([part[name] for part in drawn]) for name in drawn[0]}
+
+    def functions(self, x: Any, n: int, seed: int) -> tuple[Any, Params]:
+        shares = [(i, share) for i, share in enumerate(spread_evenly(n, len(self.parts))) if share]
+        given = [self.parts[i].functions(x, share, Noise(seed, ("part", i)).number()) for i, share in shares]
+        return tree_map(lambda *tensors: torch.cat(tensors), *given)
 
     def point(self) -> Params:
         """The point of the part that has the highest evidence or log density in its info; else of the first."""

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from nescio.errors import InputError
-from nescio.model import Model
+from nescio.model import Model, sort
 from nescio.network import Params
-from nescio.predictive import Predictive
+from nescio.predictive import Drawn, Predictive
 from nescio.store import write
 
 
@@ -57,7 +57,13 @@ class Posterior(ABC):
         count = self.count()
         if count is not None:
             draws = count if draws is None else min(draws, count)
-        return self.model.predictive(self.sample(100 if draws is None else draws, seed), x)
+        return Drawn(self.model.observe(*self.functions(x, 100 if draws is None else draws, seed)))
+
+    def functions(self, x: Any, n: int, seed: int) -> tuple[Any, Params]:
+        """What the network gives at x under n draws, (n, points, ...), and the likelihood's own numbers in each of them."""
+        own, numbers = sort(self.sample(n, seed), self.model.likelihood)
+        with torch.no_grad():
+            return self.model.network.outputs(own, x), numbers
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """One safetensors file with a JSON header; `nescio.load(path, model)` reads it back."""

@@ -6,14 +6,19 @@ from typing import Any, final
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
 from nescio.errors import FileError
 from nescio.families.approximation import Approximation
-from nescio.families.family import restored
-from nescio.model import Model
-from nescio.network import Params
+from nescio.families.family import Family, restored
+from nescio.families.net_dropout import NetDropout, draw_masks, with_masks
+from nescio.families.point import Point
+from nescio.model import Model, sort
+from nescio.network import Network, Params, few
 from nescio.posterior.draws import Draws, within
 from nescio.posterior.posterior import Ends, Posterior, spread_evenly
+
+WEIGHTS = 2**26  # numbers: what the draws of one chunk may have
 
 
 @final
@@ -31,11 +36,44 @@ class Variational(Posterior):
         return None
 
     def sample(self, n: int, seed: int = 0) -> Params:
-        """Coherent functions: one draw of all weights for all inputs."""
+        """Coherent functions: one draw of all weights for all inputs. What no draw moves is one tensor, seen n times."""
         spread_evenly(n, 1)
+        if not self.q.family.of_weights:
+            self.q.draws(n)  # says why not
         with self.model.noise(seed, "sample").scope():
-            named = self.model.named(self.q.draws(n))
-        return {**named, **{name: x.expand(n, *x.shape) for name, x in self.statistics.items()}}
+            return self.named(n)
+
+    def named(self, n: int) -> Params:
+        return {**self.q.named(n), **{name: x.expand(n, *x.shape) for name, x in self.statistics.items()}}
+
+    def functions(self, x: Any, n: int, seed: int) -> tuple[Any, Params]:
+        """Those of `sample(n, seed)`, in chunks of draws that fit the memory; with NetDropout, under its masks."""
+        spread_evenly(n, 1)
+        network, masks = self.model.network, {}
+        if isinstance(self.q.family, NetDropout):
+            network = Network(with_masks(network.net))
+            noise = self.model.noise(seed, "masks")
+            masks = draw_masks(network.net, lambda rows: network.probe(few(x, rows)), n, noise)
+        moved = sum(len(b.start) for f in self.q.parts() if not isinstance(f, Point) for b in f.blocks)
+        many = max(1, WEIGHTS // (1 + moved))
+        given: list[tuple[Any, Params]] = []
+        with torch.no_grad(), self.model.noise(seed, "sample").scope():
+            for i in range(0, n, many):
+                own, numbers = sort(self.named(min(many, n - i)), self.model.likelihood)
+                own |= {name: mask[i : i + many] for name, mask in masks.items()}
+                given.append((network.outputs(own, x), numbers))
+        return given[0] if len(given) == 1 else tree_map(lambda *tensors: torch.cat(tensors), *given)
+
+    @staticmethod
+    def around(family: Family, model: Model, ends: Ends | None = None) -> Variational:
+        """The family where it starts, without training: at the network's own weights, or where another posterior ended."""
+        if ends is None:
+            theta = model.prior.at(model.network.weights(), model.noise(0, "start"))
+            statistics = model.network.statistics()
+        else:
+            theta, statistics = ends.theta[0], {name: x[0].clone() for name, x in ends.statistics.items()}
+        q = Approximation(family, model.prior, torch.ones(model.dim, dtype=torch.bool, device=theta.device), theta)
+        return Variational(model, q, statistics, {})
 
     def point(self) -> Params:
         """The mean of the weights; of a positive scale the median."""
