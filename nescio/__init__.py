@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from nescio.errors import FileError, InputError, NescioError, UnsupportedError
     from nescio.evaluation import evaluate
     from nescio.infer.method import fit
+    from nescio.marginal import evidence
     from nescio.model import Model
     from nescio.posterior import Posterior, load
     from nescio.predictive import Predictive
@@ -27,6 +28,7 @@ _HOMES = {
     "load": "nescio.posterior",
     "Predictive": "nescio.predictive",
     "evaluate": "nescio.evaluation",
+    "evidence": "nescio.marginal",
     "NescioError": "nescio.errors",
     "InputError": "nescio.errors",
     "FileError": "nescio.errors",
@@ -43,6 +45,7 @@ __all__ = [
     "UnsupportedError",
     "__version__",
     "evaluate",
+    "evidence",
     "fit",
     "load",
 ]

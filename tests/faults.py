@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import faults_core
 import faults_diagnose
+import faults_dropout
+import faults_families
+import faults_laplace
 import faults_laws
 import faults_mclmc
 import faults_nuts
@@ -25,6 +28,9 @@ FAULTS: list[Fault] = [
     *faults_store.FAULTS,
     *faults_resume.FAULTS,
     *faults_vi.FAULTS,
+    *faults_families.FAULTS,
+    *faults_laplace.FAULTS,
+    *faults_dropout.FAULTS,
 ]
 
 __all__ = ["FAULTS", "Fault"]

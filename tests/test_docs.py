@@ -17,7 +17,7 @@ from scipy import stats
 
 from nescio import Model, fit
 from nescio.diagnose import problems
-from nescio.infer import MAP
+from nescio.infer import MAP, Method
 from nescio.laws import HalfCauchy, Learned
 from nescio.laws.prior import Prior
 from nescio.laws.site import Site
@@ -147,7 +147,9 @@ def test_links_lead_somewhere(path: Path) -> None:
         assert (path.parent / target).exists(), target
 
 
-@pytest.mark.parametrize("name", ["architecture.md", "gotchas.md", "add-a-method.md", "priors.md", "diagnostics.md"])
+@pytest.mark.parametrize(
+    "name", ["architecture.md", "gotchas.md", "add-a-method.md", "choose-a-method.md", "priors.md", "diagnostics.md"]
+)
 def test_files_named_in_the_docs_exist(name: str) -> None:
     text = (ROOT / "docs" / name).read_text()
     for path in re.findall(r"`((?:tests|nescio|examples|reproduce|docs)/[\w/.-]+\.(?:py|md))`", text):
@@ -158,3 +160,14 @@ def test_files_named_in_the_docs_exist(name: str) -> None:
 
 def test_the_readme_picture_is_the_demos() -> None:
     assert (ROOT / "docs" / "figures" / "gap.svg").read_text().count("<title") == 1
+
+
+def test_the_methods_to_choose_from_exist() -> None:
+    """Every expression in the guide that makes a method or a family, as it stands; `...` is left to the reader."""
+    names: dict[str, object] = {}
+    exec("from nescio.laws import *\nfrom nescio.infer import *\nfrom nescio.infer.families import *\nfrom nescio.infer.curvature import *", names)
+    text = (ROOT / "docs" / "choose-a-method.md").read_text()
+    found = [code for code in re.findall(r"`([^`]+)`", text) if re.search(r"[A-Z]\w*\(", code) and "..." not in code]
+    exec(f"made = [{', '.join(code for code in found if 'around' not in code)}]", names)
+    made = names["made"]
+    assert isinstance(made, list) and len(made) >= 15 and sum(isinstance(x, Method) for x in made) >= 14

@@ -12,7 +12,10 @@ import pytest
 PACKAGE = Path(__file__).resolve().parent.parent / "nescio"
 
 # room: the rooms it may import. `version` is for everyone.
-BOTTOM = {"errors", "noise", "densities", "diagnose", "network", "weights", "predictive", "store", "nets", "data"}
+BOTTOM = {
+    *("errors", "noise", "densities", "diagnose", "network", "weights", "linalg", "jacobian"),
+    *("predictive", "functions", "links", "store", "nets", "data"),
+}
 LAWS = {"errors", "noise", "densities"}
 RULES: dict[str, set[str]] = {
     "version": set(),
@@ -23,8 +26,12 @@ RULES: dict[str, set[str]] = {
     "loop": set(),
     "compiled": {"again", "loop"},
     "weights": set(),
+    "linalg": {"errors", "noise"},
     "network": {"errors", "noise"},
+    "jacobian": {"network", "weights", "linalg", "errors"},
     "predictive": {"errors", "noise", "densities"},
+    "functions": {"predictive", "errors", "noise"},
+    "links": {"predictive", "densities", "errors", "noise"},
     "store": {"errors"},
     "diagnose": {"errors"},
     "nets": {"errors"},
@@ -34,8 +41,12 @@ RULES: dict[str, set[str]] = {
     "families": LAWS | {"laws", "weights"},
     "model": {"laws", "likelihoods", "predictive", "network", "densities", "errors", "noise"},
     "target": {"model", "laws", "network", "data", "compiled", "errors", "noise"},
-    "posterior": {"model", "families", "predictive", "network", "store", "diagnose", "densities", "errors", "noise"},
+    "posterior": {
+        *("model", "laws", "likelihoods", "families", "linalg", "jacobian", "predictive", "functions", "links"),
+        *("network", "store", "diagnose", "densities", "errors", "noise"),
+    },
     "infer": {"target", "model", "posterior", "families", "laws", "likelihoods", *BOTTOM},
+    "marginal": {"infer", "posterior", "laws", "errors"},
     "evaluation": {"posterior", "model", *BOTTOM},
     "report": {"infer", "target", "model", "posterior", "laws", "likelihoods", "evaluation", *BOTTOM},
     "cli": {"report", "infer", "target", "model", "posterior", "laws", "likelihoods", "evaluation", *BOTTOM},

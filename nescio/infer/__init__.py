@@ -3,7 +3,9 @@
 from nescio.infer.default import default
 from nescio.infer.hmc import HMC
 from nescio.infer.iterative import Iterative
+from nescio.infer.ivon import IVON
 from nescio.infer.langevin import MALA, ULA
+from nescio.infer.laplace import Laplace
 from nescio.infer.map import MAP
 from nescio.infer.mclmc import MCLMC, AdjustedMCLMC
 from nescio.infer.method import Method, Progress, fit
@@ -16,6 +18,7 @@ from nescio.infer.vi import VI
 
 __all__ = [
     "HMC",
+    "IVON",
     "MALA",
     "MAP",
     "MCLMC",
@@ -29,6 +32,7 @@ __all__ = [
     "Cosine",
     "Cycles",
     "Iterative",
+    "Laplace",
     "Method",
     "Metropolis",
     "Progress",

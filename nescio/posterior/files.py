@@ -11,6 +11,7 @@ from torch import Tensor
 from nescio.errors import FileError
 from nescio.model import Model
 from nescio.posterior.draws import Draws
+from nescio.posterior.gaussian import GaussianPosterior
 from nescio.posterior.mixture import Mixture
 from nescio.posterior.posterior import Posterior
 from nescio.posterior.variational import Variational
@@ -18,6 +19,7 @@ from nescio.store import read
 
 KINDS: dict[str, Callable[[Model, dict[str, Tensor], dict[str, Any]], Posterior]] = {
     "Draws": Draws.restore,
+    "GaussianPosterior": GaussianPosterior.restore,
     "Variational": Variational.restore,
 }
 

@@ -1,0 +1,122 @@
+"""The curvature of a likelihood in the network's outputs, as columns s with Σ s sᵀ = the Fisher information of f, for each example.
+
+    Λ = E_y [∇_f log p(y|f) ∇_f log p(y|f)ᵀ],  positive semidefinite for every likelihood, and the Hessian of -log p where f is natural
+
+In a distribution's own numbers η (mean and scale, logits) a root of Λ is known; autograd brings it to f. So a likelihood needs nothing
+but `observe`. For a distribution that is not known here the Hessian at the observed y is taken, its negative part left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch import distributions as td
+from torch.distributions import Distribution
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from nescio.densities import Joint, log_density
+from nescio.errors import UnsupportedError
+from nescio.jacobian.local import pulled
+from nescio.laws.law import unvalidated
+from nescio.likelihoods.tilted import TiltedUniform
+from nescio.noise import Noise
+
+LARGEST = 2**28  # numbers in the columns of one example
+MOST = 256  # outputs of an example whose Hessian is taken as a matrix
+
+Observe = Callable[[Any], Distribution]
+Scaled = list[tuple[Tensor, Tensor]]  # (η, the root of its information), each number by itself
+
+
+def information(observed: Distribution) -> Scaled | None:
+    """Numbers that are independent of each other, each with the root of its Fisher information; None if they are not known."""
+    if isinstance(observed, td.Normal):
+        return [(observed.loc, 1 / observed.scale), (observed.scale, 2**0.5 / observed.scale)]
+    if isinstance(observed, td.StudentT):
+        df = observed.df
+        loc, scale = ((df + 1) / (df + 3)).sqrt(), (2 * df / (df + 3)).sqrt()
+        return [(observed.loc, loc / observed.scale), (observed.scale, scale / observed.scale)]
+    if isinstance(observed, td.Categorical):  # its logits are log p: that these sum to one, their own graph knows
+        return [(observed.logits, observed.probs.sqrt())]
+    if isinstance(observed, td.Bernoulli):
+        return [(observed.logits, (observed.probs * (1 - observed.probs)).sqrt())]
+    if isinstance(observed, TiltedUniform):
+        return [(observed.logits, observed.variance.sqrt())]
+    return None
+
+
+def columns(observe: Observe, f: Any, y: Any) -> list[Tensor]:
+    """(K, *output) at each output of the network: exact."""
+    leaves, form = detached(f)
+    with unvalidated(), torch.enable_grad():
+        observed = observe(tree_unflatten(leaves, form))
+        parts = observed.parts if isinstance(observed, Joint) else {"": observed}
+        found = []
+        for task, part in parts.items():
+            own = roots(part)
+            if own is None:
+                density = log_density(part, y[task] if isinstance(observed, Joint) else y, lead=1)
+                found.append(from_hessian(density, leaves))
+            else:
+                found += [pulled([eta], leaves, [root], batched=True) for eta, root in own]
+    return [torch.cat(each).detach() for each in zip(*found, strict=True)]
+
+
+def sampled(observe: Observe, f: Any, samples: int, noise: Noise) -> list[Tensor]:
+    """(samples, *output): the gradient at outcomes drawn from the likelihood itself; right on average."""
+    leaves, form = detached(f)
+    with unvalidated(), torch.enable_grad(), noise.scope():
+        observed = observe(tree_unflatten(leaves, form))
+        found = []
+        for _ in range(samples):
+            density = log_density(observed, observed.sample(), lead=1).sum() / samples**0.5
+            slopes = torch.autograd.grad(density, leaves, retain_graph=True, allow_unused=True)
+            found.append([torch.zeros_like(x) if s is None else s for s, x in zip(slopes, leaves, strict=True)])
+    return [torch.stack(each).detach() for each in zip(*found, strict=True)]
+
+
+def roots(observed: Distribution) -> list[tuple[Tensor, Tensor]] | None:
+    """(η, columns (K, *η)) for each number that depends on f; a column for each entry of an example's η."""
+    known = information(observed)
+    if known is None:
+        return None
+    found = []
+    for eta, root in known:
+        if eta.requires_grad:
+            count = prod(eta.shape[1:])
+            if count**2 > LARGEST:
+                got, remedy = f"{count} outputs", "use Laplace(..., samples=1)"
+                raise UnsupportedError("the exact curvature takes a column for each output", got, remedy)
+            at = torch.eye(count, dtype=eta.dtype, device=eta.device).view(count, 1, *eta.shape[1:])
+            found.append((eta, at * root.detach()))
+    return found
+
+
+def from_hessian(density: Tensor, leaves: Sequence[Tensor]) -> list[Tensor]:
+    """Of -log p(y|f) at the observed y, its negative eigenvalues left out."""
+    sizes = [prod(leaf.shape[1:]) for leaf in leaves]
+    if sum(sizes) > MOST:
+        must = f"the curvature of such a likelihood is known for at most {MOST} outputs"
+        raise UnsupportedError(must, str(sum(sizes)), "use Laplace(..., samples=1)")
+    slopes = torch.autograd.grad(density.sum(), leaves, create_graph=True, allow_unused=True, materialize_grads=True)
+    rows = []
+    for slope, size in zip(slopes, sizes, strict=True):
+        for i in range(size):
+            one = slope.flatten(1)[:, i].sum()
+            curved = [torch.zeros_like(x) for x in leaves]
+            if one.requires_grad:
+                got = torch.autograd.grad(one, leaves, retain_graph=True, allow_unused=True, materialize_grads=True)
+                curved = [-g for g in got]
+            rows.append(torch.cat([c.flatten(1) for c in curved], 1))
+    values, vectors = torch.linalg.eigh(torch.stack(rows, 1).double())  # (N, D, D)
+    found = (vectors * values.clamp_min(0).sqrt()[:, None]).movedim(2, 0).to(leaves[0].dtype)  # (D, N, D)
+    return [part.reshape(-1, *leaf.shape) for part, leaf in zip(found.split(sizes, -1), leaves, strict=True)]
+
+
+def detached(f: Any) -> tuple[list[Tensor], Any]:
+    leaves, form = tree_flatten(f)
+    return [leaf.detach().requires_grad_() for leaf in leaves], form

@@ -1,0 +1,102 @@
+"""Kronecker factors (Martens & Grosse, 2015; convolutions and tokens as in Eschenhagen et al., 2023, "expand").
+
+    Σ_n J_nᵀ Λ_n J_n  ≈  (Σ g gᵀ) ⊗ (1/NR Σ a aᵀ)      of a linear map with inputs a and what comes back g, at R positions of N examples
+
+with the bias as one more input, always one. Exact for one example met once, and for deep linear networks. A weight without such
+a rule (norm layers, positional embeddings, weights tied in different ways) keeps its exact block, or where that would have more than
+`exact` entries a side its exact diagonal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from nescio.errors import InputError
+from nescio.infer.curvature.structure import Structure, afford
+from nescio.infer.curvature.sweep import Sweep
+from nescio.jacobian import Outer, Piece
+from nescio.linalg import Blocks, Dense, Diag, Kron, Operator
+
+
+@final
+class Block:
+    """What is summed up for the weights of one piece."""
+
+    def __init__(self, first: Piece, exact: int) -> None:
+        self.index = first.index
+        self.product = isinstance(first, Outer)
+        shapes = first.shape if isinstance(first, Outer) else (len(first.index),)
+        if self.product:
+            afford(sum(shapes), max(shapes), "Kronecker factors", "use diag")
+        elif len(first.index) <= exact:
+            shapes = (*shapes, *shapes)
+        new = {"dtype": torch.float64, "device": first.index.device}
+        self.sums = [torch.zeros(n, n, **new) for n in shapes] if self.product else [torch.zeros(shapes, **new)]
+        self.met = 0
+
+    def add(self, piece: Piece, fresh: bool) -> None:
+        if isinstance(piece, Outer) and self.product:
+            back = piece.g.flatten(0, 2)
+            self.sums[0] += (back.mT @ back).double()
+            if fresh:
+                seen = piece.a.flatten(0, 1)
+                add_gram(self.sums[1], seen)
+                self.met += len(seen)
+        elif self.sums[0].dim() == 1:
+            self.sums[0] += piece.square().double()
+        else:
+            rows = piece.jacobian().flatten(0, 1)
+            self.sums[0] += (rows.mT @ rows).double()
+
+    def operator(self) -> Operator:
+        if self.product:
+            upper = self.sums[1].triu() / self.met
+            return Kron(self.sums[0], upper + upper.triu(1).mT)
+        return Diag(self.sums[0]) if self.sums[0].dim() == 1 else Dense(self.sums[0])
+
+
+def add_gram(total: Tensor, rows: Tensor) -> None:
+    """total += rowsᵀ rows, but only what is on and above the diagonal, in strips: the other half is the same."""
+    step = max(64, -(-rows.shape[1] // 6))
+    for first in range(0, rows.shape[1], step):
+        strip = slice(first, first + step)
+        total[strip, first:] += (rows[:, strip].mT @ rows[:, first:]).double()
+
+
+@final
+@dataclass(frozen=True)
+class KFAC(Structure):
+    """`exact`: how large a block without a Kronecker rule may be to be kept as it is."""
+
+    exact: int = 1024
+
+    def __post_init__(self) -> None:
+        if self.exact < 0:
+            raise InputError("exact is a number of weights", str(self.exact), "0 keeps the diagonal of such blocks")
+
+    def measure(self, sweep: Sweep) -> Blocks:
+        blocks: list[Block] = []
+        for part in sweep:
+            blocks = blocks or [Block(piece, self.exact) for piece in part.pieces]
+            for block, piece in zip(blocks, part.pieces, strict=True):
+                block.add(piece, part.fresh)
+        operators, places = [block.operator() for block in blocks], [block.index for block in blocks]
+        unmet = missing(places, sweep)
+        if len(unmet):  # weights that no output depends on: no curvature
+            operators.append(Diag(torch.zeros(len(unmet), dtype=torch.float64, device=unmet.device)))
+            places.append(unmet)
+        return Blocks(tuple(operators), tuple(places))
+
+
+def missing(places: list[Tensor], sweep: Sweep) -> Tensor:
+    seen = torch.zeros(sweep.size, dtype=torch.bool, device=sweep.model.network.like.device)
+    for place in places:
+        seen[place] = True
+    return (~seen).nonzero()[:, 0]
+
+
+kfac = KFAC()

@@ -1,0 +1,96 @@
+"""All data once, in parts that fit into memory: for each part the pieces of the Jacobian, weighed by the likelihood's curvature.
+
+    Σ_n J_nᵀ Λ_n J_n = Σ (rows)ᵀ (rows),    rows = s_knᵀ J_n  with  Λ_n = Σ_k s_kn s_knᵀ
+
+This is the generalised Gauss-Newton matrix, for these likelihoods the Fisher information: a sum over the data, not a mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any, NamedTuple, final
+
+import torch
+from torch import Tensor
+
+from nescio.data.source import Source
+from nescio.densities import log_density
+from nescio.infer.curvature.columns import columns, sampled
+from nescio.jacobian import Jacobian, Pass, Piece
+from nescio.laws.law import unvalidated
+from nescio.model import Model, sort
+from nescio.network import Params, rows
+from nescio.noise import Noise
+
+BUDGET = 256 * 2**20  # bytes of a part
+MOST_ROWS = 1024
+MOST_COLUMNS = 64
+
+
+class Part(NamedTuple):
+    pieces: list[Piece]
+    rows: int
+    fresh: bool  # the first columns of its examples: what is the same for all of them counts here
+
+
+@final
+class Sweep:
+    """`index`: places of each weight in the vector of `size` numbers. `samples`: of the likelihood, None for exact columns."""
+
+    def __init__(
+        self, model: Model, params: Params, index: dict[str, Tensor], source: Source, samples: int | None, noise: Noise
+    ) -> None:
+        self.model, self.source, self.samples, self.noise = model, source, samples, noise
+        self.size = sum(place.numel() for place in index.values())
+        self.log_likelihood = 0.0  # of all data, after a sweep
+        own, self.numbers = sort(params, model.likelihood)
+        self.jacobian = Jacobian(model.network, own, index, source.rows(torch.arange(min(3, source.size)))[0])
+
+    def __iter__(self) -> Iterator[Part]:
+        return self.parts(self.step(multiplied=False))
+
+    def multiplied(self) -> Iterator[Part]:
+        """In parts so small that their rows can be multiplied out."""
+        return self.parts(self.step(multiplied=True))
+
+    def parts(self, step: int) -> Iterator[Part]:
+        self.log_likelihood = 0.0
+        for start in range(0, self.source.size, step):
+            index = torch.arange(start, min(start + step, self.source.size))
+            x, y = self.source.rows(index)
+            forward = self.jacobian.forward(x)
+            with torch.no_grad(), unvalidated():
+                density = log_density(self.observe(forward.f), y, lead=1)
+            self.log_likelihood += float(density.sum(dtype=torch.float64))
+            yield from self.pulled(forward, y, self.noise.at("rows", start))
+
+    def pulled(self, forward: Pass, y: Any, noise: Noise) -> Iterator[Part]:
+        found = self.columns(forward, y, noise)
+        for first in range(0, len(found[0]), MOST_COLUMNS):
+            few = [column[first : first + MOST_COLUMNS] for column in found]
+            yield Part(forward.pieces(few), rows(forward.x), first == 0)
+
+    def columns(self, forward: Pass, y: Any, noise: Noise) -> list[Tensor]:
+        if self.samples is None:
+            return columns(self.observe, forward.f, y)
+        return sampled(self.observe, forward.f, self.samples, noise)
+
+    def observe(self, f: Any) -> Any:
+        return self.model.likelihood.observe(f, **self.numbers)
+
+    def step(self, multiplied: bool) -> int:
+        held, rows_held = self.cost
+        per_row = held + (rows_held if multiplied else 0)
+        return int(max(1, min(MOST_ROWS, BUDGET // max(per_row, 1), self.source.size)))
+
+    @cached_property
+    def cost(self) -> tuple[int, int]:
+        """Bytes of one example: pieces and activations, and its rows multiplied out. Counted on two examples."""
+        x, y = self.source.rows(torch.arange(2) % self.source.size)
+        forward = self.jacobian.forward(x)
+        found = self.columns(forward, y, self.noise.at("cost"))
+        few = [column[:MOST_COLUMNS] for column in found]
+        held = sum(piece.cost() for piece in forward.pieces(few)) + 4 * sum(column.nbytes for column in found)
+        activations = self.model.network.bytes_per_point(x) * (2 + len(few[0]))
+        return held // 2 + activations, len(few[0]) * self.size * 16
