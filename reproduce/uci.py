@@ -7,11 +7,12 @@ examples. Gap splits (Foong et al., 2019) leave out the middle third along one f
 rows. NLL is that of the mixture, in the target's units.
 
     python reproduce/uci.py --method microcanonical [--gap] [--device cuda] [--workers 4] [--budget SECONDS] [--sets boston yacht]
-                            [--out FOLDER] [--scores FILE] [--quick]
+                            [--out FOLDER] [--scores FILE] [--work FOLDER] [--together] [--quick]
 
 Each finished split is one JSON line in the scores file (uci_<method>[_gap].scores.jsonl in the --out folder), and is skipped
 by the next run with the same settings; after --budget seconds no new split is started. Files of several machines are merged by
-putting them one behind the other, and `--budget 0` makes the table of what is there.
+putting them one behind the other, and `--budget 0` makes the table of what is there. With --work a split of dropout that is killed
+goes on where it was; with --together all splits of a set are fitted at once, which on a GPU takes as long as one.
 """
 
 from __future__ import annotations
@@ -22,20 +23,24 @@ import time
 from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import partial
+from itertools import groupby
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from evidence import RESULTS, origin, write
+from torch import Tensor
 from uci_methods import METHODS, Settings, Task
 from uci_published import REFERENCES, SETS, splits
 from uci_table import Score, rows, show
 
 from nescio.data import load_uci
 from nescio.evaluation import coverage, nll, rmse
+from nescio.posterior import Posterior
 
 SLOW = ("protein", "naval", "kin8nm", "power")
+ENOUGH = 1000  # draws for an interval, which is searched for
 
 
 class Job(NamedTuple):
@@ -53,17 +58,36 @@ class Job(NamedTuple):
         return kind == mine and all(score.get(key) == value for key, value in self.settings.items())
 
 
-def run(job: Job, until: float) -> Score | None:
-    """Fit one split and score its test rows; nothing if it is too late to begin."""
+def run(jobs: Sequence[Job], until: float, work: Path | None, together: bool) -> list[Score]:
+    """Fit one split, or several of a set together, and score the test rows; nothing if it is too late to begin."""
     if time.time() >= until:
-        return None
+        return []
     torch.set_num_threads(1)
-    x, y, x_test, y_test = (t.float() for t in load_uci(job.name, job.split, gap=job.gap))
+    entry, settings = METHODS[jobs[0].method], jobs[0].settings
     began = time.perf_counter()
-    task = Task(job.name, job.split, x, y, x_test, job.device)
-    posterior, more = METHODS[job.method].fit(task, job.settings)
-    seconds = time.perf_counter() - began
-    predictive, seen = posterior.predict(x_test.to(job.device), draws=None), y_test.to(job.device)
+    data = [[t.float() for t in load_uci(job.name, job.split, gap=job.gap)] for job in jobs]
+    tasks = [
+        Task(job.name, job.split, x, y, x_test, job.device, None if work is None else work / label(job))
+        for job, (x, y, x_test, _) in zip(jobs, data, strict=True)
+    ]
+    at_once = entry.together if together else None
+    fitted = [entry.fit(task, settings) for task in tasks] if at_once is None else at_once(tasks, settings)
+    seconds = (time.perf_counter() - began) / len(jobs)
+    tests = [
+        (x_test.to(job.device), y_test.to(job.device)) for job, (_, _, x_test, y_test) in zip(jobs, data, strict=True)
+    ]
+    return [score(*each, seconds) for each in zip(jobs, fitted, tests, strict=True)]
+
+
+def label(job: Job) -> str:
+    return f"{table_name(job.method, job.gap)}-{job.name}-{job.split}"
+
+
+def score(job: Job, fitted: tuple[Posterior, dict[str, Any]], test: tuple[Tensor, Tensor], seconds: float) -> Score:
+    (posterior, more), (x_test, seen), draws = fitted, test, METHODS[job.method].draws(job.settings)
+    predictive = posterior.predict(x_test, draws)
+    few = predictive if draws is None or draws <= ENOUGH else posterior.predict(x_test, ENOUGH)
+    more = {k: nll(v.predict(x_test, draws), seen) if isinstance(v, Posterior) else v for k, v in more.items()}
     made = origin()
     if job.device != "cpu":
         made["machine"] += f", {torch.cuda.get_device_name()}"
@@ -76,8 +100,8 @@ def run(job: Job, until: float) -> Score | None:
         **more,
         "nll": nll(predictive, seen),
         "rmse": rmse(predictive, seen),
-        "coverage": coverage(predictive, seen),
-        "coverage of 95%": coverage(predictive, seen, 0.95),
+        "coverage": coverage(few, seen),
+        "coverage of 95%": coverage(few, seen, 0.95),
         "seconds": round(seconds, 2),
         "made": made,
     }
@@ -127,6 +151,8 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
     parser.add_argument("--sets", nargs="*", choices=SETS, default=SETS)
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--scores", type=Path, help="finished splits, read and appended to")
+    parser.add_argument("--work", type=Path, help="unfinished splits")
+    parser.add_argument("--together", action="store_true", help="all splits of a set at once, where the method can")
     parser.add_argument("--quick", action="store_true", help="two small sets, one split, few steps")
     options = parser.parse_args(arguments)
     name = table_name(options.method, options.gap)
@@ -136,11 +162,14 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
     jobs = planned(options.method, options.gap, options.sets, options.quick, options.device)
     scores = kept(planned(options.method, options.gap, SETS, options.quick, options.device), read(path) if path else [])
     todo = [job for job in jobs if not any(job.done_in(score) for score in scores)]
-    work = partial(run, until=began + options.budget)
+    work = partial(run, until=began + options.budget, work=options.work, together=options.together)
+    groups = [[job] for job in todo]
+    if options.together and METHODS[options.method].together is not None:
+        groups = [list(group) for _, group in groupby(todo, lambda job: job.name)]
     with get_context("spawn").Pool(options.workers) if options.workers > 1 and todo else nullcontext() as pool:
-        for done in pool.imap_unordered(work, todo) if pool else map(work, todo):
-            if done is None:
-                continue
+        for done in (
+            one for some in (pool.imap_unordered(work, groups) if pool else map(work, groups)) for one in some
+        ):
             scores.append(done)
             if path:
                 path.parent.mkdir(parents=True, exist_ok=True)

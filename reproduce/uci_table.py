@@ -2,7 +2,8 @@
 
 Where a reference is known split by split the difference is paired. A verdict needs two standard errors of the difference, beyond
 what rounding to two decimals may hide; splits share rows, so these errors are on the small side. Against a mean only, the
-two errors are added as if independent, and nothing is said before all splits are there. Censored numbers get no verdict.
+two errors are added as if independent, and nothing is said before all splits are there. Censored numbers get no verdict, but
+from the method that reproduces them, which is censored alike.
 """
 
 from __future__ import annotations
@@ -17,7 +18,20 @@ from uci_methods import METHODS
 from uci_published import REFERENCES, SETS, Published, over_splits, splits
 
 UNSEEN = "nll, splits not tried on"
-METRICS = ("nll", UNSEEN, "rmse", "coverage", "coverage of 95%", "rhat", "rhat within chains", "seconds")
+FREED = "nll, free precision"
+CHOSEN = ("rate", "precision", "free precision")
+METRICS = (
+    "nll",
+    UNSEEN,
+    FREED,
+    "rmse",
+    "coverage",
+    "coverage of 95%",
+    "rhat",
+    "rhat within chains",
+    *CHOSEN,
+    "seconds",
+)
 COMPARED = ("nll", "rmse")
 Score = dict[str, Any]
 
@@ -72,7 +86,8 @@ def rows(method: str, gap: bool, scores: Sequence[Score], others: dict[str, Sequ
                 if found is not None and reference.label == entry.published:
                     own = found
                 if found is not None and metric in COMPARED:
-                    censored = metric == "nll" and name in reference.censored
+                    same = reference.label == entry.published
+                    censored = metric == "nll" and name in reference.censored and not same
                     beside[reference.label] = compare(ours, found, complete, censored)
             for label, other in others.items():
                 theirs = values(other, name, metric)
