@@ -12,6 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+NEEDS = {"hugging_face_trainer": ("transformers", "accelerate"), "lightning_trainer": ("lightning",)}
 
 
 def module(path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
@@ -26,6 +27,9 @@ def module(path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_example(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    missing = [name for name in NEEDS.get(path.stem, ()) if importlib.util.find_spec(name) is None]
+    if missing:
+        pytest.skip(f"needs {', '.join(missing)}")
     assert module(path, monkeypatch).main(quick=True), "an example returns what it shows"
 
 

@@ -1,0 +1,161 @@
+"""An LSTM on text, and what a dropout mask is: one for all time steps, or a fresh one at each (Gal & Ghahramani, 2016, recurrent).
+
+Sentences from film reviews, positive or negative (Pang & Lee's, 6824 + 1706 in the data folder), cut at 40 words. Embedding and LSTM of 64
+units, dropout of 1/2 on what goes into the gates and into the head. `one mask`: the weights are random and drawn once for all steps and
+sentences of a batch, BernoulliDropout. `one mask each`: the same with a mask for each sentence. `per step`: a fresh mask at each step,
+state included. `inputs`: fresh masks, but never on the state (Zaremba et al., 2014). `none`: maximum a posteriori. All for the same number
+of epochs, so that what does not hold a network back overfits. The paper's numbers are of other tasks (Penn Treebank); its claim is that
+noise that differs from step to step does harm in the recurrence and one mask helps.
+
+    python reproduce/lstm_text.py [--device cuda] [--budget SECONDS] [--epochs 20] [--seeds 5] [--kinds none "one mask"] [--quick]
+
+Each finished network is a line of lstm_text.rows.jsonl in the --out folder and is skipped by the next run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, final
+
+import numpy as np
+import torch
+from evidence import write
+from expectation import Expectation, at_least, show
+from jobs import Line, done, options
+from torch import Tensor, nn
+
+from nescio import Model, fit
+from nescio.data import arrays
+from nescio.evaluation import accuracy, nll
+from nescio.infer import MAP, VI
+from nescio.infer.families import BernoulliDropout, NetDropout
+from nescio.laws import Normal
+from nescio.likelihoods import Categorical
+from nescio.noise import Noise
+from nescio.posterior.variational import Variational
+
+LENGTH, WIDTH, DROP, PASSES, EPOCHS, BATCH = 40, 64, 0.5, 50, 20, 64
+KINDS = ("none", "inputs", "per step", "one mask", "one mask each")
+IDS = ("004-6",)
+
+
+@final
+class TextLSTM(nn.Module):
+    """Tokens (sentences, steps), 0 where there is none, to logits (sentences, 2). `kind`: where it drops; see above."""
+
+    def __init__(self, vocabulary: int, width: int, kind: str) -> None:
+        super().__init__()
+        self.width, self.kind = width, kind
+        self.embedding = nn.Embedding(vocabulary, width)
+        self.from_input = nn.Linear(width, 4 * width)
+        self.from_state = nn.Linear(width, 4 * width, bias=False)
+        self.head = nn.Linear(width, 2)
+        drop = 0.0 if kind in ("none", "one mask") else DROP
+        self.drop_input, self.drop_head = nn.Dropout(drop), nn.Dropout(drop)
+        self.drop_state = nn.Dropout(0.0 if kind == "inputs" else drop)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        words = self.embedding(tokens)  # (sentences, steps, width)
+        state = cell = words.new_zeros(len(tokens), self.width)
+        if self.kind == "one mask each":
+            words = words * self.drop_input(torch.ones_like(words[:, :1]))
+            mask = self.drop_state(torch.ones_like(state))
+        else:
+            words, mask = self.drop_input(words), None
+        there = (tokens != 0).unsqueeze(-1)
+        for here, push in zip(there.unbind(1), self.from_input(words).unbind(1), strict=True):
+            seen = self.drop_state(state) if mask is None else state * mask
+            enter, forget, write_, leave = (push + self.from_state(seen)).chunk(4, dim=-1)
+            new = torch.sigmoid(forget) * cell + torch.sigmoid(enter) * torch.tanh(write_)
+            cell = torch.where(here, new, cell)
+            state = torch.where(here, torch.sigmoid(leave) * torch.tanh(new), state)
+        return self.head(self.drop_head(state))
+
+
+def sentences() -> tuple[Tensor, Tensor, Tensor, Tensor, int]:
+    """Padded tokens and labels for training and test, and the size of the vocabulary."""
+    found = arrays("text_sentiment")
+    parts: list[Tensor] = []
+    for part in ("train", "test"):
+        lengths, tokens = found[f"rt/len_{part}"].astype(np.int64), found[f"rt/tokens_{part}"].astype(np.int64)
+        padded = np.zeros((len(lengths), LENGTH), np.int64)
+        for row, end in enumerate(np.cumsum(lengths)):
+            own = tokens[end - lengths[row] : end][:LENGTH]
+            padded[row, : len(own)] = own
+        parts += [torch.from_numpy(padded), torch.from_numpy(found[f"rt/y_{part}"].astype(np.int64))]
+    words = bytes(found["rt/vocab"]).decode().split("\n")
+    return parts[0], parts[1], parts[2], parts[3], len(words)
+
+
+def train(job: Line, data: tuple[Tensor, Tensor, Tensor, Tensor, int], device: str) -> Line:
+    *tensors, vocabulary = data
+    width, passes = WIDTH, PASSES
+    if job["epochs"] < 2:  # quick
+        order = Noise(0).at("quick").permutations(1, len(tensors[2]))[0][:16]
+        tensors, width, passes = [t[order][:, :6] if t.dim() > 1 else t[order] for t in tensors], 8, 4
+    x, y, x_test, y_test = (t.to(device) for t in tensors)
+    kind, seed = job["kind"], job["seed"]
+    with Noise(seed).at("lstm").scope():
+        net = TextLSTM(vocabulary, width, kind).to(device)
+    model = Model(net, Normal(0.0, 1.0), Categorical())
+    batch = min(BATCH, len(x))
+    if kind == "none":
+        posterior = fit(model, (x, y), MAP(epochs=job["epochs"], lr=2e-3, batch_size=batch), seed=seed)
+    else:
+        family = BernoulliDropout({"embedding.*": 0.0, "*": DROP}) if kind == "one mask" else NetDropout()
+        posterior = fit(model, (x, y), VI(family, epochs=job["epochs"], lr=2e-3, batch_size=batch), seed=seed)
+    predicted = {"standard": posterior.predict(x_test)}
+    if isinstance(posterior, Variational):
+        predicted = {"standard": posterior.at_mean().predict(x_test), "MC": posterior.predict(x_test, draws=passes)}
+    scores = {f"error, {rule}": 100 * (1 - accuracy(p, y_test)) for rule, p in predicted.items()}
+    return scores | {f"nll, {rule}": nll(p, y_test) for rule, p in predicted.items()} | {"rows": len(x)}
+
+
+def table(found: Sequence[Line]) -> Iterator[Expectation]:
+    scores: dict[tuple[str, str], dict[int, float]] = {}
+    for line in found:
+        for key in [key for key in line if key.startswith(("error, ", "nll, "))]:
+            scores.setdefault((key, line["kind"]), {})[line["seed"]] = line[key]
+    for (key, kind), values in scores.items():
+        yield Expectation(kind, key, float(np.mean(list(values.values()))), len(values))
+    for kind in ("one mask", "one mask each"):
+        for (key, other), says in {
+            ("nll, standard", "none"): "without dropout an LSTM overfits; with one mask for all steps it does not",
+            ("nll, MC", "per step"): "noise that differs from step to step does harm in the recurrence",
+            ("nll, standard", kind): "the mean over passes is the right rule",
+        }.items():
+            better, worse = scores.get(("nll, MC", kind), {}), scores.get((key, other), {})
+            both = sorted(better.keys() & worse.keys())
+            if len(both) > 1:
+                gain = at_least([worse[seed] - better[seed] for seed in both])
+                metric = f"NLL of {other}, {key.removeprefix('nll, ')}, less its own by MC, less two se"
+                yield Expectation(kind, metric, gain, len(both), low=0.0, says=says)
+
+
+def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
+    parser = options(__doc__)
+    parser.add_argument("--epochs", type=int, default=EPOCHS)
+    parser.add_argument("--kinds", nargs="*", choices=KINDS, default=KINDS)
+    chosen = parser.parse_args(arguments)
+    if chosen.quick:
+        chosen.epochs, chosen.seeds = 1, 2
+    stem = "lstm_text" + (".quick" if chosen.quick else "")
+    jobs = [
+        {"kind": kind, "seed": seed, "epochs": chosen.epochs} for seed in range(chosen.seeds) for kind in chosen.kinds
+    ]
+    data = sentences()
+    path = chosen.out / f"{stem}.rows.jsonl"
+    found = done(jobs, path, lambda job: train(job, data, chosen.device), chosen.budget, chosen.device)
+    if not found:
+        print("nothing is done yet")
+        return []
+    rows = [expected.to_row(IDS, chosen.quick) for expected in table(found)]
+    command = "python reproduce/lstm_text.py" + (" --quick" if chosen.quick else f" --epochs {chosen.epochs}")
+    seeds = sorted({line["seed"] for line in found})
+    write("lstm_text", command, rows, seeds, chosen.quick, chosen.out, found[0]["made"])
+    print(f"{show(rows)}\n{len(jobs) - len(found)} networks left")
+    return rows
+
+
+if __name__ == "__main__":
+    main()
