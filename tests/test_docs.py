@@ -165,7 +165,8 @@ def test_the_readme_picture_is_the_demos() -> None:
 def test_the_methods_to_choose_from_exist() -> None:
     """Every expression in the guide that makes a method or a family, as it stands; `...` is left to the reader."""
     names: dict[str, object] = {}
-    exec("from nescio.laws import *\nfrom nescio.infer import *\nfrom nescio.infer.families import *\nfrom nescio.infer.curvature import *", names)
+    rooms = ("laws", "infer", "infer.families", "infer.curvature")
+    exec("\n".join(f"from nescio.{room} import *" for room in rooms), names)
     text = (ROOT / "docs" / "choose-a-method.md").read_text()
     found = [code for code in re.findall(r"`([^`]+)`", text) if re.search(r"[A-Z]\w*\(", code) and "..." not in code]
     exec(f"made = [{', '.join(code for code in found if 'around' not in code)}]", names)
