@@ -80,9 +80,9 @@ class NormalKL(torch.autograd.Function):
         known = not (m.is_cuda or m.requires_grad or s.requires_grad)
         centred = known and not bool(m.any())  # mostly so, and there is nothing to copy
         if centred and bool((s == s[0]).all()):  # mostly so, and all weights are as one
-            whole = joined(away), joined(sds)
-            if whole[0] is not None and whole[1] is not None:
-                away, sds, s = whole[:1], whole[1:], s[:1]  # type: ignore[assignment]
+            all_away, all_sds = joined(away), joined(sds)
+            if all_away is not None and all_sds is not None:
+                away, sds, s = (all_away,), (all_sds,), s[:1]
         if not centred:
             away = tuple(x - m[i] for i, x in enumerate(away))
         squares = torch.stack([squared(d) + squared(x) for d, x in zip(sds, away, strict=True)])

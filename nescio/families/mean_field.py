@@ -54,6 +54,8 @@ class MeanField(Family):
 class Gaussian(Factor, Action):
     """Independent Gaussians in one block."""
 
+    sd: Tensor  # of the call at hand
+
     def __init__(self, block: Block, sd: float = 0.05, everywhere: bool = False) -> None:
         super().__init__(block)
         self.loc = nn.Parameter(block.start.view(block.shape).clone())
