@@ -74,7 +74,10 @@ def noise_shared_over_the_batch(m: pytest.MonkeyPatch) -> None:
 
 
 def softplus_missing(m: pytest.MonkeyPatch) -> None:
-    m.setattr(mean_field, "softplus", lambda rhos: [rho.abs() for rho in rhos])
+    def begin(self: mean_field.Gaussian) -> None:
+        self.sd = self.rho.abs()
+
+    m.setattr(mean_field.Gaussian, "begin", begin)
 
 
 def epsilon_forgotten(m: pytest.MonkeyPatch) -> None:

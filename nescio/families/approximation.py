@@ -44,10 +44,10 @@ class Approximation(nn.Module):
         if given != sorted(block.name for block in self.layout.blocks):
             must, got = "a family must put each block into one factor", f"{family!r} with {given}"
             raise InputError(must, got, f"the blocks are {[block.name for block in self.layout.blocks]}")
-        self.closed = [self.layout.stands_alone(factor.blocks) for factor in self.parts()]  # there may be a closed form
-        self.kinds: dict[type[Factor], list[int]] = {}  # factors by class
+        self.kinds: dict[type[Factor], list[int]] = {}  # factors whose divergence may have a closed form, by class
         for i, factor in enumerate(self.parts()):
-            self.kinds.setdefault(type(factor), []).append(i)
+            if self.layout.stands_alone(factor.blocks):
+                self.kinds.setdefault(type(factor), []).append(i)
 
     def parts(self) -> list[Factor]:
         return cast("list[Factor]", list(self.factors))

@@ -33,8 +33,8 @@ class Call:
         self.points = dict(zip((block.name for block in q.layout.points), q.points, strict=True))
         self.drawn: dict[int, Tensor] = {}
         self.values: dict[int, Tensor] = {}
-        for kind, indices in q.kinds.items():
-            kind.begins([self.factors[i] for i in indices])
+        for factor in self.factors:
+            factor.begin()
 
     # ---- values ------------------------------------------------------------------------------------------------
 
@@ -129,7 +129,6 @@ class Call:
         """Of the factors that may have one; factors of a class are asked together."""
         found: dict[int, Tensor | None] = {}
         for kind, indices in self.q.kinds.items():
-            indices = [i for i in indices if self.q.closed[i]]
             factors = [self.factors[i] for i in indices]
             laws = [[self.law(block) for block in factor.blocks] for factor in factors]
             found |= zip(indices, kind.kls(factors, laws), strict=True)

@@ -69,12 +69,6 @@ class Factor(nn.Module, ABC):
         return None
 
     @classmethod
-    def begins(cls, factors: Sequence[Self]) -> None:
-        """`begin` of several factors of this class."""
-        for factor in factors:
-            factor.begin()
-
-    @classmethod
     def kls(cls, factors: Sequence[Self], priors: Sequence[Sequence[Distribution]]) -> list[Tensor | None]:
         """`kl` of several factors of this class. What is computed at once may stand whole in one place, with zeros in the others."""
         return [factor.kl(own) for factor, own in zip(factors, priors, strict=True)]

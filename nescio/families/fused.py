@@ -30,10 +30,6 @@ def normal_kl_of(loc: Tensor, sd: Tensor, m: Tensor, s: Tensor) -> Tensor:
     return (0.5 * (sd.square() + (loc - m).square()) / s.square() - 0.5 - (sd / s).log()).sum()
 
 
-def softplus(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
-    return Softplus.apply(*tensors) if by_hand(tensors[0]) else [F.softplus(x) for x in tensors]
-
-
 def noisy(
     function: Convolve, x: Tensor, loc: Tensor, sd: Tensor, bias: Tensor | None, bias_sd: Tensor | None
 ) -> Tensor:
@@ -51,39 +47,14 @@ def by_hand(like: Tensor) -> bool:
 
 
 @final
-class Softplus(torch.autograd.Function):
-    """Of several tensors."""
-
-    @staticmethod
-    def forward(ctx: Any, *tensors: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
-        ctx.save_for_backward(*tensors)
-        whole = joined(tensors)
-        if whole is None:
-            return tuple(F.softplus(x) for x in tensors)
-        return parted(F.softplus(whole), [x.shape for x in tensors])
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
-        each = zip(slopes, ctx.saved_tensors, strict=True)
-        return tuple(torch.ops.aten.softplus_backward(g, x, 1, 20) for g, x in each)
-
-
-@final
 class NormalKL(torch.autograd.Function):
-    """Σ ½ (sd² + (loc - m)²) / s² - ½ - log(sd / s)."""
+    """Σ ½ (sd² + (loc - m)²) / s² - ½ - log(sd / s). Several tensors at once: for small ones the calls are what costs."""
 
     @staticmethod
     def forward(ctx: Any, m: Tensor, s: Tensor, *tensors: Tensor) -> Tensor:  # type: ignore[override]
         k = len(tensors) // 2
-        away, sds, ctx.shapes = tensors[:k], tensors[k:], [x.shape for x in tensors[:k]]
-        known = not (m.is_cuda or m.requires_grad or s.requires_grad)
-        centred = known and not bool(m.any())  # mostly so, and there is nothing to copy
-        if centred and bool((s == s[0]).all()):  # mostly so, and all weights are as one
-            all_away, all_sds = joined(away), joined(sds)
-            if all_away is not None and all_sds is not None:
-                away, sds, s = (all_away,), (all_sds,), s[:1]
-        if not centred:
+        away, sds = tensors[:k], tensors[k:]
+        if m.requires_grad or m.is_cuda or bool(m.any()):  # mostly m is zero, and there is nothing to copy
             away = tuple(x - m[i] for i, x in enumerate(away))
         squares = torch.stack([squared(d) + squared(x) for d, x in zip(sds, away, strict=True)])
         sizes = s.new_tensor([x.numel() for x in sds])
@@ -100,28 +71,7 @@ class NormalKL(torch.autograd.Function):
         of_sd = [(d * factor[i]).addcdiv_(minus, d) for i, d in enumerate(tensors[k:])]
         of_m = torch.stack([-x.sum() for x in of_loc]) if ctx.needs_input_grad[0] else None
         of_s = g * (sizes / s - squares / s**3) if ctx.needs_input_grad[1] else None
-        if k < len(ctx.shapes):
-            of_loc, of_sd = ([*parted(x[0], ctx.shapes)] for x in (of_loc, of_sd))
         return of_m, of_s, *of_loc, *of_sd
-
-
-def joined(tensors: Sequence[Tensor]) -> Tensor | None:
-    """One flat tensor that is all of these, where they lie end to end in memory: small tensors cost calls, not arithmetic."""
-    first, size = tensors[0], sum(x.numel() for x in tensors)
-    start, width = first.data_ptr(), first.element_size()
-    for x in tensors:
-        if x.data_ptr() != start or not x.is_contiguous():
-            return None
-        start += x.numel() * width
-    if (first.storage_offset() + size) * width > first.untyped_storage().nbytes():
-        return None  # neighbours by chance
-    return first.detach().as_strided((size,), (1,))
-
-
-def parted(flat: Tensor, shapes: Sequence[torch.Size]) -> tuple[Tensor, ...]:
-    """The reverse of `joined`."""
-    pieces = flat.split([shape.numel() for shape in shapes])
-    return tuple(piece.view(shape) for piece, shape in zip(pieces, shapes, strict=True))
 
 
 def squared(x: Tensor) -> Tensor:

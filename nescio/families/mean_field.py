@@ -26,7 +26,7 @@ from torch.nn import functional as F
 
 from nescio.errors import InputError
 from nescio.families.family import Block, Factor, Family, closed_form
-from nescio.families.fused import noisy, normal_kl, parted, softplus
+from nescio.families.fused import noisy, normal_kl
 from nescio.weights import Action, Convolve, RandomWeight, values
 
 
@@ -47,7 +47,7 @@ class MeanField(Family):
             raise InputError("sd must be positive", str(self.sd), "a tenth of the prior's is a good start")
 
     def factors(self, blocks: Sequence[Block]) -> Sequence[Factor]:
-        return end_to_end([Gaussian(block, self.sd, self.local_convolutions) for block in blocks])
+        return [Gaussian(block, self.sd, self.local_convolutions) for block in blocks]
 
 
 @final
@@ -63,12 +63,7 @@ class Gaussian(Factor, Action):
         self.everywhere = everywhere
 
     def begin(self) -> None:
-        self.begins([self])
-
-    @classmethod
-    def begins(cls, factors: Sequence[Gaussian]) -> None:
-        for factor, sd in zip(factors, softplus([factor.rho for factor in factors]), strict=True):
-            factor.sd = sd
+        self.sd = F.softplus(self.rho)
 
     def draw(self) -> Tensor:
         return (self.loc + self.sd * torch.randn_like(self.loc)).reshape(-1)
@@ -119,16 +114,6 @@ class Gaussian(Factor, Action):
         self, function: Convolve, x: Tensor, bias: Tensor | None, value: Callable[[], Tensor], axis: int
     ) -> Tensor:
         return signed(function, x, self.loc, bias, value, axis)
-
-
-def end_to_end(factors: Sequence[Gaussian]) -> Sequence[Gaussian]:
-    """The same with their parameters side by side in memory, where they can be computed with as one (`fused.joined`)."""
-    for name in ("loc", "rho"):
-        own: list[Tensor] = [getattr(factor, name).detach() for factor in factors]
-        flat = torch.cat([x.reshape(-1) for x in own])
-        for factor, piece in zip(factors, parted(flat, [x.shape for x in own]), strict=True):
-            setattr(factor, name, nn.Parameter(piece))
-    return factors
 
 
 def own_bias(bias: Tensor, like: Tensor) -> Tensor:
