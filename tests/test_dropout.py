@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -312,7 +313,9 @@ def check_divergence(family: Family, prior: Law, law: Callable[[str], td.Distrib
 @pytest.mark.parametrize(
     "family", [BernoulliDropout(P), ConcreteDropout(P), ConcreteDropout(P, per_unit=True)], ids=repr
 )
-@pytest.mark.parametrize(("prior", "law"), PRIORS, ids=lambda value: repr(value) if isinstance(value, Law) else "")
+@pytest.mark.parametrize(
+    ("prior", "law"), PRIORS, ids=lambda value: re.sub(r" at 0x\w+", "", repr(value)) if isinstance(value, Law) else ""
+)
 def test_the_divergence_in_closed_form(family: Family, prior: Law, law: Any) -> None:
     check_divergence(family, prior, law)
 

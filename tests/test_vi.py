@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -351,7 +352,7 @@ def check_prior(prior: Law | dict[str, Law]) -> None:
     assert abs(float(brute.mean() - divergence.mean())) <= Z * float(se)
 
 
-@pytest.mark.parametrize("prior", PRIORS, ids=repr)
+@pytest.mark.parametrize("prior", PRIORS, ids=lambda prior: re.sub(r" at 0x\w+", "", repr(prior)))
 def test_the_divergence_under_every_kind_of_prior(prior: Law | dict[str, Law]) -> None:
     check_prior(prior)
 
