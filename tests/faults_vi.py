@@ -161,7 +161,7 @@ def gradients_outside_of_the_call(m: pytest.MonkeyPatch) -> None:
 
 
 def draws_at_the_mean(m: pytest.MonkeyPatch) -> None:
-    m.setattr(call.Call, "draw", lambda self, i: self.factors[i].mean())
+    m.setattr(call.Call, "draw", lambda self, i: self.factors[i].mean().detach())
 
 
 def variance_in_draws(m: pytest.MonkeyPatch) -> None:
