@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from nescio.families import flows, inverse_cdf, matrix_normal, multiplicative_flow
 from nescio.families.covariance import LowRankPlusDiagonal
-from nescio.infer import elbo, ivon
+from nescio.infer import elbo, elbo_code, ivon
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -186,6 +186,24 @@ def copies_for_samples(m: pytest.MonkeyPatch) -> None:
     m.setattr(elbo.NegativeELBO, "__init__", init)
 
 
+def the_same_noise_at_every_step(m: pytest.MonkeyPatch) -> None:
+    true = elbo_code.CompiledELBO.make
+
+    def make(self: Any, leaves: Any, form: Any) -> Any:
+        made = true(self, leaves, form)
+        if made is None:
+            return None
+        kept = [draw() for draw in made[1]]
+        return made[0], [lambda x=x: x for x in kept]
+
+    m.setattr(elbo_code.CompiledELBO, "make", make)
+
+
+def warm_up_forgotten_in_the_code(m: pytest.MonkeyPatch) -> None:
+    true = elbo_code.CompiledELBO.inputs
+    m.setattr(elbo_code.CompiledELBO, "inputs", lambda self, leaves, part: true(self, leaves, 1.0))
+
+
 FAULTS: list[Fault] = [
     Fault("families: log det without the directions", log_det_of_the_diagonal, lambda: proof.check_densities("low rank")),
     Fault("families: directions added to the inverse", directions_added_to_the_inverse,
@@ -210,4 +228,6 @@ FAULTS: list[Fault] = [
     Fault("IVON: half of the square forgotten", ivon_with(half=1.0), proof.check_ivon_step),
     Fault("IVON: slope of softplus forgotten", ivon_with(slope=False), proof.check_ivon_step),
     Fault("VI: samples are copies of one draw", copies_for_samples, proof.check_samples_are_draws),
+    Fault("VI: compiled with the noise of one step", the_same_noise_at_every_step, proof.check_coded),
+    Fault("VI: compiled without the warm-up", warm_up_forgotten_in_the_code, proof.check_coded),
 ]  # fmt: skip

@@ -23,7 +23,19 @@ from nescio.target import Target
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "benchmarks"
 PEERS = ROOT / ".peers" / "bin" / "python"
-NAMES = ("cases", "child", "launch", "problem", "record", "summary", "time_nescio", "time_score", "time_spec")
+NAMES = (
+    "cases",
+    "child",
+    "launch",
+    "problem",
+    "record",
+    "steps",
+    "summary",
+    "time_nescio",
+    "time_score",
+    "time_spec",
+    "vi",
+)
 
 
 @pytest.fixture
@@ -68,6 +80,43 @@ def test_posterior_time_quick(tmp_path: Path) -> None:
     assert {"seconds", "ess_min", "ess_median", "ess_within", "rhat_max", "lppd", "divergences", "data"} <= set(row)
     assert row["s_per_min"] == pytest.approx(row["seconds"] / row["ess_min"])
     assert row["draws"] == 2 * 20 and np.isfinite(row["lppd"])
+
+
+def test_vi_quick(tmp_path: Path) -> None:
+    kept = run("vi.py", tmp_path, "--quick")
+    assert kept["quick"] is True and kept["settings"]["batch"] == 128
+    assert [row["library"] for row in kept["rows"]] == [
+        "nescio, not compiled",
+        "by hand, weights drawn",
+        "by hand, outputs drawn",
+    ]
+    assert all(0 < row["plain_ms"] < row["ms"] and row["ratio"] > 1 for row in kept["rows"])
+
+
+def test_ratios_of_steps_are_those_of_one_process(bench: Any) -> None:
+    """Rounds may differ tenfold; a disturbed block does not count."""
+    row = bench("vi").step_row(
+        "x",
+        [
+            {"plain": [1e-3, 1e-3, 9.0], "library": [2e-3, 2e-3, 2e-3], "versions": {}, "torch": "2"},
+            {"plain": [1e-2, 1e-2, 1e-2], "library": [3e-2, 3e-2, 9.0], "versions": {}, "torch": "2"},
+        ],
+    )
+    assert (row["ratio_least"], row["ratio"], row["ratio_most"]) == pytest.approx((2, 2.5, 3)) and row["n"] == 2
+
+
+def test_every_bayesian_step_has_the_divergence_that_it_says(bench: Any) -> None:
+    """The one written by hand is that of nescio, at the same weights."""
+    steps = bench("steps")
+    task = steps.Task({"seed": 0, "widths": [3, 4, 2], "batch": 16})
+    layer = steps.Drawn(3, 4)
+    with torch.no_grad():
+        log = np.log(steps.PRIOR / steps.SD)
+        each = [(steps.SD**2 + m.square()) / (2 * steps.PRIOR**2) - 0.5 + log for m in layer.loc]
+        want = float(sum(x.sum() for x in each))
+    assert float(layer.divergence().detach()) == pytest.approx(want, rel=1e-5)
+    losses = [steps.by_nescio(task, False)(0), steps.by_hand(task, steps.Local)(0), steps.by_hand(task, steps.Drawn)(0)]
+    assert all(np.isfinite(losses))
 
 
 def measured(library: str, turn: int, seconds: float, chains: int = 4) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,7 @@ from nescio.families.inverse_cdf import Shaped
 from nescio.families.low_rank import Directed
 from nescio.families.matrix_normal import Matrix
 from nescio.families.multiplicative_flow import Multiplicative
-from nescio.infer import IVON, MAP, VI, Constant
+from nescio.infer import IVON, MAP, VI, Constant, elbo_code
 from nescio.infer.elbo import NegativeELBO
 from nescio.laws import Correlated, Laplace, Normal, StudentT
 from nescio.laws import MatrixNormal as MatrixLaw
@@ -666,10 +667,69 @@ def test_a_run_that_was_stopped_goes_on_to_the_bit() -> None:
         del test_resume.MORE["ivon"]
 
 
-def test_nothing_is_said_of_machine_code_that_was_not_made() -> None:
-    x, y = torch.randn(20, 2), torch.randn(20, 1)
-    info = fit(Model(mlp(2, 3, 1), Normal(0.0, 1.0), Noisy(1.0)), (x, y), VI(epochs=1), compile=True).info
-    assert "compiled" not in info
+# ---- machine code --------------------------------------------------------------------------------------------------
+
+
+def small(*layers: nn.Module) -> tuple[Model, tuple[Tensor, Tensor]]:
+    with Noise(0).scope():
+        net = nn.Sequential(nn.Linear(2, 4), *layers, nn.Tanh(), nn.Linear(4, 1))
+        return Model(net, Normal(0.0, 1.0), Noisy(0.3)), (torch.randn(30, 2), torch.randn(30, 1))
+
+
+def parameters(posterior: Any) -> Tensor:
+    return torch.cat([p.detach().reshape(-1) for p in variational(posterior).q.parameters()])
+
+
+def check_coded(method: VI | None = None) -> None:
+    """What is compiled has the noise of the plain run and takes the same steps; here without the compiler."""
+    model, data = small()
+    method = method or VI(epochs=3, batch_size=8, kl_warmup=0.5)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(elbo_code, "machine_code", lambda f, given, fed: (lambda inputs, times: f(*inputs), 1e-7))
+        coded = fit(model, data, method, compile=True)
+    plain = fit(model, data, method, compile=False)
+    assert coded.info["compiled"] is True and "compiled" not in plain.info
+    torch.testing.assert_close(parameters(coded), parameters(plain), rtol=1e-3, atol=1e-5)
+    assert coded.info["elbo_trace"] == pytest.approx(plain.info["elbo_trace"], rel=1e-4)
+
+
+CODED: Sequence[VI] = [
+    VI(epochs=2, batch_size=15, samples=3),
+    VI(FullRank(), epochs=2, batch_size=15, samples=3),
+    VI(LowRank(2), epochs=2, batch_size=15),
+    VI(MatrixNormal(), epochs=2, batch_size=15),
+    VI(MultiplicativeFlow(1, 4), epochs=2, batch_size=15),
+    VI(InverseCDF(td.Laplace), epochs=2, batch_size=15),
+]
+
+
+@pytest.mark.parametrize("method", [None, *CODED], ids=repr)
+def test_what_is_compiled_takes_the_plain_steps(method: VI | None) -> None:
+    check_coded(method)
+
+
+def test_a_compiled_run_is_the_plain_run() -> None:
+    model, data = small()
+    method = VI(epochs=2, batch_size=15)
+    coded, plain = (fit(model, data, method, compile=compile) for compile in (True, False))
+    assert coded.info["compiled"] is True
+    torch.testing.assert_close(parameters(coded), parameters(plain), rtol=1e-3, atol=1e-5)
+
+
+def test_what_cannot_be_compiled_says_why_and_runs_plainly() -> None:
+    for layer, why in ((nn.BatchNorm1d(4), "norm statistics"), (nn.Dropout(0.5), "draws by itself")):
+        model, data = small(layer)
+        coded, plain = (fit(model, data, VI(epochs=1, batch_size=15), compile=compile) for compile in (True, False))
+        assert why in coded.info["compiled"]
+        assert torch.equal(parameters(coded), parameters(plain))
+
+
+def test_nothing_is_said_of_machine_code_that_was_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with a method that has no use for it."""
+    true = VI.step
+    monkeypatch.setattr(VI, "step", lambda self, target, *rest: true(self, replace(target, code=None), *rest))
+    model, data = small()
+    assert "compiled" not in fit(model, data, VI(epochs=1), compile=True).info
 
 
 def test_blocks_whose_priors_differ_are_counted_once_each() -> None:

@@ -45,7 +45,7 @@ RULES: dict[str, set[str]] = {
         *("model", "laws", "likelihoods", "families", "linalg", "jacobian", "predictive", "functions", "links"),
         *("network", "store", "diagnose", "densities", "errors", "noise"),
     },
-    "infer": {"target", "model", "posterior", "families", "laws", "likelihoods", *BOTTOM},
+    "infer": {"target", "model", "posterior", "families", "laws", "likelihoods", "compiled", *BOTTOM},
     "marginal": {"infer", "posterior", "laws", "errors"},
     "evaluation": {"posterior", "model", *BOTTOM},
     "report": {"infer", "target", "model", "posterior", "laws", "likelihoods", "evaluation", *BOTTOM},

@@ -27,7 +27,9 @@ def normal_kl(locs: Sequence[Tensor], sds: Sequence[Tensor], m: Tensor, s: Tenso
 
 
 def normal_kl_of(loc: Tensor, sd: Tensor, m: Tensor, s: Tensor) -> Tensor:
-    return (0.5 * (sd.square() + (loc - m).square()) / s.square() - 0.5 - (sd / s).log()).sum()
+    each = (sd.square() + (loc - m).square()) * (0.5 / s.square()) - sd.log()
+    total = each.sum(-1).sum(dtype=torch.float64) if each.dim() else each.double()  # few in single precision
+    return total + loc.numel() * (s.log() - 0.5)
 
 
 def noisy(
@@ -43,7 +45,8 @@ def noisy(
 
 
 def by_hand(like: Tensor) -> bool:
-    return not (torch.compiler.is_compiling() or torch.is_autocast_enabled(like.device.type))
+    traced = torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY) is not None  # type: ignore[attr-defined]
+    return not (traced or torch.compiler.is_compiling() or torch.is_autocast_enabled(like.device.type))
 
 
 @final

@@ -7,6 +7,7 @@ An unbiased estimate: N is that of the data, the divergence is a sum over weight
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, final
 
 import torch
@@ -66,20 +67,22 @@ class NegativeELBO(nn.Module):
         for name, b in kept["statistics"].items():
             self.statistics[name].copy_(b[0])
 
-    def estimate(self, x: Any, y: Any, part: float = 1.0) -> Tensor:
+    def estimate(
+        self, x: Any, y: Any, part: float | Tensor = 1.0, follow: Callable[[Tensor], Any] = Tensor.backward
+    ) -> Tensor:
         """Of the ELBO on these rows, (); where gradients are on, those of the loss are added to the parameters' own.
 
-        `part`: how much of the divergence the loss sees.
+        `part`: how much of the divergence the loss sees. `follow`: what is done with the parts that the loss is a sum of.
         """
         if self.samples > 1 and self.alone:  # each example has noise of its own: as many copies are as many samples
             x, y = tree_map(lambda t: t.repeat_interleave(self.samples, 0), (x, y))
         calls = 1 if self.alone else self.samples
         total = torch.zeros((), dtype=torch.float64, device=self.q.rest.device)
         for _ in range(calls):
-            total += self.once(x, y, part, calls) / calls
+            total = total + self.once(x, y, part, calls, follow) / calls
         return total
 
-    def once(self, x: Any, y: Any, part: float, calls: int) -> Tensor:
+    def once(self, x: Any, y: Any, part: float | Tensor, calls: int, follow: Callable[[Tensor], Any]) -> Tensor:
         target, model = self.target, self.target.model
         weight = target.size / len(tree_flatten(y)[0][0])
         call = self.q.call()
@@ -91,7 +94,7 @@ class NegativeELBO(nn.Module):
             fit = log_density(model.likelihood.observe(f, **numbers), y, lead=1).sum(dtype=torch.float64)
             fit = weight * fit / target.temperature
             if torch.is_grad_enabled():
-                ((part * divergence - fit) / (target.size * calls)).backward()
+                follow((part * divergence - fit) / (target.size * calls))
             return (fit - divergence).detach()
 
         with unvalidated():

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple, cast, final
 
 import torch
 from torch import Tensor
@@ -24,6 +24,7 @@ from nescio.families.approximation import Approximation
 from nescio.families.family import Family
 from nescio.families.mean_field import MeanField
 from nescio.infer.elbo import NegativeELBO, bounds
+from nescio.infer.elbo_code import CompiledELBO
 from nescio.infer.iterative import Iterative, from_network, minibatch
 from nescio.infer.ivon import IVON
 from nescio.infer.method import Start
@@ -124,6 +125,9 @@ class VI(Iterative):
     def moves(self, prior: Prior) -> Tensor:
         return movable(prior, "VI")
 
+    def gradients(self) -> float:
+        return 1.0
+
     def begin(self, model: Model, start: Start, noise: Noise) -> Ends:
         return from_network(model, start, noise)
 
@@ -154,7 +158,13 @@ class VI(Iterative):
         x, y = (take(batch.x), take(batch.y)) if batch.own else (batch.x, batch.y)
         part = min(1.0, batch.part / self.kl_warmup) if self.kl_warmup else 1.0
         with noise.scope():  # a random weight draws inside the network, as does the network's own dropout
-            elbo = state.loss.estimate(x, y, part)
+            if target.code is None:
+                elbo = state.loss.estimate(x, y, part)
+            else:
+                code = cast("dict[Any, CompiledELBO]", target.code)
+                if "elbo" not in code:
+                    code["elbo"] = CompiledELBO(state.loss)
+                elbo = code["elbo"].estimate(x, y, part)
         state.optimizer.step()
         number, mean, squares = state.epoch
         after = mean + (elbo.cpu() - mean) / (number + 1)

@@ -1,0 +1,103 @@
+"""Variational inference beside plain networks and its peers, on the CPU.
+
+training step: one step of Bayes by Backprop under mean field, 784-400-400-10, batch 128, float32, one thread, torch's fused Adam, as a
+multiple of a step of the same network without distributions. Every measurement is a fresh process in which plain and Bayesian steps take
+turns; libraries take turns within a round, every other round in reverse. nescio: all that `fit` does at a step; compiled as in runs of
+5000 steps and more, and not. benchmarks/README.md says more.
+
+    make peers
+    python benchmarks/vi.py [--quick] [--rounds 5] [--libraries nescio torchbnn] [--peers PYTHON]
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from launch import launch
+from record import PEERS, RESULTS, keep, load
+
+WIDTHS, BATCH = [784, 400, 400, 10], 128
+OURS = (
+    "nescio",
+    "nescio, not compiled",
+    "by hand, weights drawn",
+    "by hand, outputs drawn",
+)  # need no other environment
+LIBRARIES = (*OURS, "bayesian-torch", "bayesian-torch flipout", "torchbnn", "BLiTZ")
+
+
+def training_step(options: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
+    """Rows with the milliseconds of a step and its ratio to the plain step of the same process."""
+    measured: dict[str, list[dict[str, Any]]] = {name: [] for name in options.libraries}
+    for turn in range(options.rounds):
+        for name in options.libraries[::-1] if turn % 2 else options.libraries:
+            python = sys.executable if name in OURS else str(options.peers)
+            spec = {"library": name, "widths": WIDTHS, "batch": BATCH, "threads": options.threads, "seed": turn}
+            spec |= {"steps": options.steps, "blocks": options.blocks}
+            got = launch(python, "steps.py", spec, folder)
+            if not got["finite"]:
+                raise RuntimeError(f"{name}: the loss is not finite")
+            measured[name].append(got)
+            plain, own = (1000 * statistics.median(got[kind]) for kind in ("plain", "library"))
+            print(f"round {turn}: {name}: {own:.2f} ms, plain {plain:.2f} ms", flush=True)
+    return [step_row(name, each) for name, each in measured.items()]
+
+
+def step_row(name: str, each: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Medians over the blocks of a process; of these, median, least and most over the rounds."""
+    plain, own = ([1000 * statistics.median(m[kind]) for m in each] for kind in ("plain", "library"))
+    ratios = [b / a for a, b in zip(plain, own, strict=True)]
+    row = {"row": f"training step, {name}", "workload": "training step", "library": name, "n": len(each)}
+    for key, values in (("ms", own), ("plain_ms", plain), ("ratio", ratios)):
+        row |= {key: round(statistics.median(values), 3)}
+        row |= {f"{key}_least": round(min(values), 3), f"{key}_most": round(max(values), 3)}
+    return {**row, "versions": each[0]["versions"], "torch": each[0]["torch"]}
+
+
+Workload = Callable[[argparse.Namespace, Path], list[dict[str, Any]]]
+WORKLOADS: dict[str, Workload] = {"training step": training_step}
+
+
+def show(rows: Sequence[dict[str, Any]]) -> str:
+    lines = [f"{'':<40}{'ms':>8}{'plain ms':>10}{'ratio':>8}"]
+    for row in rows:
+        spread = f"({row['ratio_least']:.2f} ... {row['ratio_most']:.2f})"
+        lines.append(f"{row['row']:<40}{row['ms']:>8.2f}{row['plain_ms']:>10.2f}{row['ratio']:>8.2f} {spread}")
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="no peers, nothing compiled, two steps each")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=20, help="in a block")
+    parser.add_argument("--blocks", type=int, default=15, help="in a process")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--libraries", nargs="*", choices=LIBRARIES, default=list(LIBRARIES))
+    parser.add_argument("--peers", type=Path, default=PEERS, help="the python of the peers' environment")
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    options = parser.parse_args(arguments)
+    if options.quick:
+        options.rounds, options.steps, options.blocks, options.libraries = 1, 2, 1, list(OURS[1:])
+    if set(options.libraries) - set(OURS) and not options.peers.exists():
+        parser.error(f"no peers at {options.peers}: run `make peers`, or give --peers, or --libraries nescio")
+    before = load()
+    with tempfile.TemporaryDirectory() as folder:
+        rows = [row for workload in WORKLOADS.values() for row in workload(options, Path(folder))]
+    peers = {name: v for row in rows for name, v in row.get("versions", {}).items()}
+    settings = {"widths": WIDTHS, "batch": BATCH, "rounds": options.rounds, "steps": options.steps}
+    settings |= {"blocks": options.blocks, "threads": options.threads, "load_before": before, "load_after": load()}
+    command = "python benchmarks/vi.py" + (" --quick" if options.quick else "")
+    path = keep("vi", command, rows, range(options.rounds), options.quick, options.out, peers, settings)
+    print(f"{show(rows)}\nwritten to {path.name}")
+    return rows
+
+
+if __name__ == "__main__":
+    main()

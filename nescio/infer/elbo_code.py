@@ -1,0 +1,149 @@
+"""The ELBO of a batch and its gradient as machine code (nescio/compiled.py): one straight graph for network, divergence and slopes.
+
+What a step draws is drawn outside, in the order in which the plain code would, and handed in: compiled and plain runs take the same
+steps to rounding, and torch's own generators are faster than a compiler's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
+
+from nescio.compiled import VERSIONS, Version, agree, machine_code
+from nescio.infer.elbo import NegativeELBO
+from nescio.noise import Noise
+
+aten = torch.ops.aten
+SHAPED = {aten.randn.default, aten.rand.default, aten.randint.default, aten.randint.low}
+ALIKE = {aten.randn_like.default, aten.rand_like.default}
+MOST = 4  # samples in one graph
+Draw = Callable[[], Tensor]
+
+
+@final
+class CompiledELBO:
+    """Stands for `loss.estimate` while `loss` is trained; by the plain code where none could be made, and `note` says why."""
+
+    def __init__(self, loss: NegativeELBO) -> None:
+        self.loss = loss
+        self.named = dict(loss.named_parameters())
+        self.versions: dict[Any, tuple[Version, list[Draw]] | None] = {}
+        self.note: str | None = None
+
+    def estimate(self, x: Any, y: Any, part: float) -> Tensor:
+        leaves, form = tree_flatten((x, y))
+        key = tuple((t.shape, t.dtype) for t in leaves)
+        if key not in self.versions:
+            self.versions[key] = self.make(leaves, form)
+        version = self.versions[key]
+        if version is None:
+            return self.loss.estimate(x, y, part)
+        code, draws = version
+        elbo, *gradients = code([*self.inputs(leaves, part), *(draw() for draw in draws)], 1)
+        for p, gradient in zip(self.named.values(), gradients, strict=True):
+            # laid out as p is: fused optimisers go through memory, and compilers lay out as they like
+            p.grad = gradient.contiguous()
+        return elbo
+
+    def inputs(self, leaves: Sequence[Tensor], part: float) -> list[Tensor]:
+        return [*(p.detach() for p in self.named.values()), *leaves, torch.tensor(part, dtype=torch.float64)]
+
+    def make(self, leaves: list[Tensor], form: TreeSpec) -> tuple[Version, list[Draw]] | None:
+        """Code for rows of this shape."""
+        try:
+            refuse(self.loss, leaves, form, len(self.versions))
+            own = self.inputs(leaves, 0.7)
+            with Noise(0).scope():
+                recorder = Recorder()
+                self.function(form, recorder)(*own)
+                given = [*own, *(draw() for draw in recorder.draws)]
+            function = self.function(form, None)
+            code, eps = machine_code(function, given, fed=False)
+            if not agree(code(given, 1), function(*given), eps):
+                raise ArithmeticError("compiled and plain results differ")
+        except Exception as error:  # a compiler may fail in any way: the plain code never does
+            self.note = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
+            return None
+        return code, recorder.draws
+
+    def function(self, form: TreeSpec, recorder: Recorder | None) -> Callable[..., tuple[Tensor, ...]]:
+        """(parameters, rows, part, what is drawn) -> (ELBO, gradients of the loss)."""
+
+        def run(*inputs: Tensor) -> tuple[Tensor, ...]:
+            many, rows = len(self.named), form.num_leaves
+            parameters = [p.detach().requires_grad_() for p in inputs[:many]]
+            x, y = tree_unflatten(list(inputs[many : many + rows]), form)
+            losses: list[Tensor] = []
+            mode = Handed(iter(inputs[many + rows + 1 :])) if recorder is None else recorder
+            with torch.enable_grad(), mode:
+                swapped = {f"loss.{name}": p for name, p in zip(self.named, parameters, strict=True)}
+                elbo = functional_call(Whole(self.loss), swapped, (x, y, inputs[many + rows], losses.append))
+                loss = torch.stack(losses).sum()
+                slopes = torch.autograd.grad(loss, parameters, allow_unused=True)
+            filled = [torch.zeros_like(p) if s is None else s for p, s in zip(parameters, slopes, strict=True)]
+            return elbo.detach(), *(x.detach() for x in filled)
+
+        return run
+
+
+def refuse(loss: NegativeELBO, leaves: list[Tensor], form: TreeSpec, made: int) -> None:
+    """What a straight graph cannot hold."""
+    x = tree_unflatten(leaves, form)[0]
+    for why, so in {
+        "norm statistics change": bool(loss.statistics),
+        "the network is checkpointed": loss.target.model.network.recomputes(x),
+        f"more than {MOST} samples a step": loss.samples > MOST and not loss.alone,
+        f"shapes vary: code was made for {VERSIONS} of them": made >= VERSIONS,
+        "on a GPU and under autocast steps are plain": loss.q.rest.is_cuda or torch.is_autocast_enabled("cpu"),
+    }.items():
+        if so:
+            raise NotImplementedError(why)
+
+
+@final
+class Whole(nn.Module):
+    """The loss as a module whose parameters can be swapped."""
+
+    def __init__(self, loss: NegativeELBO) -> None:
+        super().__init__()
+        self.loss = loss
+
+    def forward(self, x: Any, y: Any, part: Tensor, follow: Callable[[Tensor], Any]) -> Tensor:
+        return self.loss.estimate(x, y, part, follow)
+
+
+@final
+class Recorder(TorchDispatchMode):
+    """Notes what is drawn, so that it can be drawn again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.draws: list[Draw] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        out = func(*args, **kwargs)
+        if func in SHAPED or func in ALIKE:
+            given = (torch.empty_like(args[0]),) if func in ALIKE else args
+            self.draws.append(lambda: func(*given, **kwargs))
+        elif torch.Tag.nondeterministic_seeded in func.tags:
+            raise NotImplementedError(f"{func} draws by itself")
+        return out
+
+
+@final
+class Handed(TorchDispatchMode):
+    """What would be drawn is taken from what was handed in."""
+
+    def __init__(self, given: Iterator[Tensor]) -> None:
+        super().__init__()
+        self.given = given
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return next(self.given) if func in SHAPED or func in ALIKE else func(*args, **(kwargs or {}))
