@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from nescio.errors import InputError
+from nescio.infer.curvature.full import Full
 from nescio.infer.curvature.kfac import kfac
 from nescio.infer.curvature.prior import precision
 from nescio.infer.curvature.structure import Structure
@@ -82,10 +83,12 @@ class Laplace(Method):
         posterior = curvature + precision(model.prior, theta.double(), slots)
         prior = model.prior.unpack(model.prior.pack(theta, centred=True), centred=True)
         info: dict[str, Any] = {
-            "log_likelihood": sweep.log_likelihood,
-            "log_joint": sweep.log_likelihood + float(prior.log_density - prior.log_jacobian),
+            "log_likelihood": float(sweep.log_likelihood),
+            "log_joint": float(sweep.log_likelihood) + float(prior.log_density - prior.log_jacobian),
             "fixed": fixed(model, index),
             "structure": told(curvature, own),
+            "hessian": isinstance(self.structure, Full) and self.structure.hessian,
+            "samples": self.samples,
             "temperature": target.temperature,
         }
         covariance = posterior.inverse().times(target.temperature)

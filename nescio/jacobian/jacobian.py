@@ -69,7 +69,8 @@ class Pass:
         jacobian, found = self.jacobian, []
         taps = [tap for call in self.calls for tap in call.outputs]
         back = iter(self.back(taps, columns))
-        grads = [[next(back).detach() for _ in call.outputs] for call in self.calls]
+        graph = any(column.requires_grad for column in columns)  # then what comes back depends on what they do
+        grads = [[next(back) if graph else next(back).detach() for _ in call.outputs] for call in self.calls]
         for names, members in self.groups():
             maps = [linear(self.calls[i], jacobian.axes[i]) for i in members]
             firsts = [m for m in maps if m is not None]
@@ -136,7 +137,7 @@ class Pass:
             each.append(
                 pulled(tree_flatten(f)[0], list(own.values()), [c[:, n : n + 1] for c in columns], batched=False)
             )
-        return [self.plain({name: torch.stack([row[i] for row in each], 1).detach()}) for i, name in enumerate(own)]
+        return [self.plain({name: torch.stack([row[i] for row in each], 1)}) for i, name in enumerate(own)]
 
 
 def some(x: Any, n: int) -> Any:

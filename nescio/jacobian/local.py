@@ -39,13 +39,13 @@ def local(call: Call, where: Axes, grads: Sequence[Tensor]) -> dict[str, Tensor]
         pull = vjp(lambda *own: outputs(own, rows), *(given[i] for i in weights))[1]
         return vmap(pull)(tuple(back))
 
-    rows, back = [given[i].detach() for i in examples], [g.detach() for g in grads]
+    rows, back = [given[i].detach() for i in examples], list(grads)
     try:
         with strict():
             each = vmap(one, in_dims=(places, [axis + 1 for axis in outs]))(rows, back)
     except (RuntimeError, ValueError, UserWarning):  # no batching rule
         each = by_hand(outputs, [given[i] for i in weights], (rows, places), (back, outs))
-    return {name: x.transpose(0, 1).detach() for name, x in zip(names, each, strict=True)}
+    return {name: x.transpose(0, 1) for name, x in zip(names, each, strict=True)}
 
 
 def by_hand(
@@ -67,14 +67,18 @@ def by_hand(
 def pulled(
     outputs: Sequence[Tensor], inputs: Sequence[Tensor], columns: Sequence[Tensor], batched: bool
 ) -> list[Tensor]:
-    """Gradients (K, *shape) by each input, of the outputs weighed by columns (K, *output); zero where nothing depends on it."""
+    """Gradients (K, *shape) by each input, of the outputs weighed by columns (K, *output); zero where nothing depends on it.
+
+    Where the columns themselves depend on something, so do the gradients.
+    """
     alive = [i for i, f in enumerate(outputs) if f.requires_grad]
     outputs, columns = [outputs[i] for i in alive], [columns[i] for i in alive]
+    graph = any(c.requires_grad for c in columns)
     if batched and len(columns[0]) > 1:
-        found = torch.autograd.grad(outputs, inputs, columns, True, is_grads_batched=True, allow_unused=True)
+        found = torch.autograd.grad(outputs, inputs, columns, True, graph, is_grads_batched=True, allow_unused=True)
         return [x.new_zeros(len(columns[0]), *x.shape) if g is None else g for g, x in zip(found, inputs, strict=True)]
     each = [
-        torch.autograd.grad(outputs, inputs, [c[k] for c in columns], True, allow_unused=True)
+        torch.autograd.grad(outputs, inputs, [c[k] for c in columns], True, graph, allow_unused=True)
         for k in range(len(columns[0]))
     ]
     return [

@@ -49,21 +49,22 @@ def information(observed: Distribution) -> Scaled | None:
     return None
 
 
-def columns(observe: Observe, f: Any, y: Any) -> list[Tensor]:
-    """(K, *output) at each output of the network: exact."""
+def columns(observe: Observe, f: Any, y: Any, graph: bool = False) -> list[Tensor]:
+    """(K, *output) at each output of the network: exact. `graph`: differentiable in the numbers that `observe` has in it."""
     leaves, form = detached(f)
     with unvalidated(), torch.enable_grad():
         observed = observe(tree_unflatten(leaves, form))
         parts = observed.parts if isinstance(observed, Joint) else {"": observed}
         found = []
         for task, part in parts.items():
-            own = roots(part)
+            own = roots(part, graph)
             if own is None:
                 density = log_density(part, y[task] if isinstance(observed, Joint) else y, lead=1)
-                found.append(from_hessian(density, leaves))
+                found.append(from_hessian(density, leaves, graph))
             else:
                 found += [pulled([eta], leaves, [root], batched=True) for eta, root in own]
-    return [torch.cat(each).detach() for each in zip(*found, strict=True)]
+        together = [torch.cat(each) for each in zip(*found, strict=True)]
+    return together if graph else [each.detach() for each in together]
 
 
 def sampled(observe: Observe, f: Any, samples: int, noise: Noise) -> list[Tensor]:
@@ -79,7 +80,7 @@ def sampled(observe: Observe, f: Any, samples: int, noise: Noise) -> list[Tensor
     return [torch.stack(each).detach() for each in zip(*found, strict=True)]
 
 
-def roots(observed: Distribution) -> list[tuple[Tensor, Tensor]] | None:
+def roots(observed: Distribution, graph: bool) -> list[tuple[Tensor, Tensor]] | None:
     """(η, columns (K, *η)) for each number that depends on f; a column for each entry of an example's η."""
     known = information(observed)
     if known is None:
@@ -92,13 +93,16 @@ def roots(observed: Distribution) -> list[tuple[Tensor, Tensor]] | None:
                 got, remedy = f"{count} outputs", "use Laplace(..., samples=1)"
                 raise UnsupportedError("the exact curvature takes a column for each output", got, remedy)
             at = torch.eye(count, dtype=eta.dtype, device=eta.device).view(count, 1, *eta.shape[1:])
-            found.append((eta, at * root.detach()))
+            found.append((eta, at * (root if graph else root.detach())))
     return found
 
 
-def from_hessian(density: Tensor, leaves: Sequence[Tensor]) -> list[Tensor]:
+def from_hessian(density: Tensor, leaves: Sequence[Tensor], graph: bool) -> list[Tensor]:
     """Of -log p(y|f) at the observed y, its negative eigenvalues left out."""
     sizes = [prod(leaf.shape[1:]) for leaf in leaves]
+    if graph and sum(sizes) > 1:  # its eigenvectors would be differentiated
+        must = "the slope of the curvature in a likelihood's numbers is known for known distributions"
+        raise UnsupportedError(must, "another one, with several outputs", "hold its numbers constant")
     if sum(sizes) > MOST:
         must = f"the curvature of such a likelihood is known for at most {MOST} outputs"
         raise UnsupportedError(must, str(sum(sizes)), "use Laplace(..., samples=1)")
@@ -109,7 +113,7 @@ def from_hessian(density: Tensor, leaves: Sequence[Tensor]) -> list[Tensor]:
             one = slope.flatten(1)[:, i].sum()
             curved = [torch.zeros_like(x) for x in leaves]
             if one.requires_grad:
-                got = torch.autograd.grad(one, leaves, retain_graph=True, allow_unused=True, materialize_grads=True)
+                got = torch.autograd.grad(one, leaves, None, True, graph, allow_unused=True, materialize_grads=True)
                 curved = [-g for g in got]
             rows.append(torch.cat([c.flatten(1) for c in curved], 1))
     values, vectors = torch.linalg.eigh(torch.stack(rows, 1).double())  # (N, D, D)

@@ -64,18 +64,18 @@ def second(sweep: Sweep) -> Tensor:
     jacobian, model = sweep.jacobian, sweep.model
     index = torch.cat(list(jacobian.index.values()))
     step = sweep.step(multiplied=False)
-    sweep.log_likelihood = 0.0
+    sweep.log_likelihood = torch.zeros((), dtype=torch.float64)
     for start in range(0, sweep.source.size, step):
         x, y = sweep.source.rows(torch.arange(start, min(start + step, sweep.source.size)))
         own = {name: jacobian.params[name].detach().clone().requires_grad_() for name in jacobian.index}
         numbers = {f"likelihood.{name}": number for name, number in sweep.numbers.items()}
         loss = -model.log_likelihood({**jacobian.params, **own, **numbers}, x, y)
-        sweep.log_likelihood -= float(loss.detach())
+        sweep.log_likelihood = sweep.log_likelihood - (loss if sweep.graph else loss.detach()).cpu()
         slopes = torch.autograd.grad(loss, list(own.values()), create_graph=True, materialize_grads=True)
         flat = torch.cat([slope.reshape(-1) for slope in slopes])
         for i, one in enumerate(flat):
             if one.requires_grad:
-                row = torch.autograd.grad(one, list(own.values()), retain_graph=True, materialize_grads=True)
+                row = torch.autograd.grad(one, list(own.values()), None, True, sweep.graph, materialize_grads=True)
                 total[index[i], index] += torch.cat([x.reshape(-1) for x in row]).double()
     return (total + total.mT) / 2
 

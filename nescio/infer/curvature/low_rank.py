@@ -43,11 +43,11 @@ class Leading(Structure):
         for i in range(self.sweeps):
             product = times(sweep, basis)
             if i + 1 < self.sweeps:
-                basis = torch.linalg.qr(product)[0]
-        values, turn = torch.linalg.eigh((basis.mT @ product + product.mT @ basis) / 2)
-        keep = min(self.rank, width)
-        directions, values = (basis @ turn)[:, -keep:], values[-keep:].clamp_min(0)
-        return LowRank(torch.zeros_like(directions[:, 0]), directions, values)
+                basis = torch.linalg.qr(product.detach())[0]
+        inside = (basis.mT @ product + product.mT @ basis) / 2
+        turn = torch.linalg.eigh(inside.detach())[1][:, -min(self.rank, width) :]
+        values = (turn * (inside @ turn)).sum(0)  # with a slope, where there is one; directions are held
+        return LowRank(torch.zeros_like(basis[:, 0]), basis @ turn, values.clamp_min(0))
 
 
 def times(sweep: Sweep, vectors: Tensor) -> Tensor:

@@ -2,7 +2,8 @@
 
     Σ_n J_nᵀ Λ_n J_n = Σ (rows)ᵀ (rows),    rows = s_knᵀ J_n  with  Λ_n = Σ_k s_kn s_knᵀ
 
-This is the generalised Gauss-Newton matrix, for these likelihoods the Fisher information: a sum over the data, not a mean.
+This is the generalised Gauss-Newton matrix, for these likelihoods the Fisher information: a sum over the data, not a mean. It is
+differentiable in the likelihood's numbers where these are handed over with a graph; all of it is then held in memory.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple, final
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
 from nescio.data.source import Source
 from nescio.densities import log_density
@@ -43,8 +45,9 @@ class Sweep:
     ) -> None:
         self.model, self.source, self.samples, self.noise = model, source, samples, noise
         self.size = sum(place.numel() for place in index.values())
-        self.log_likelihood = 0.0  # of all data, after a sweep
+        self.log_likelihood = torch.zeros((), dtype=torch.float64)  # of all data, after a sweep
         own, self.numbers = sort(params, model.likelihood)
+        self.graph = any(number.requires_grad for number in self.numbers.values())
         self.jacobian = Jacobian(model.network, own, index, source.rows(torch.arange(min(3, source.size)))[0])
 
     def __iter__(self) -> Iterator[Part]:
@@ -55,14 +58,15 @@ class Sweep:
         return self.parts(self.step(multiplied=True))
 
     def parts(self, step: int) -> Iterator[Part]:
-        self.log_likelihood = 0.0
+        self.log_likelihood = torch.zeros((), dtype=torch.float64)
         for start in range(0, self.source.size, step):
             index = torch.arange(start, min(start + step, self.source.size))
             x, y = self.source.rows(index)
             forward = self.jacobian.forward(x)
-            with torch.no_grad(), unvalidated():
-                density = log_density(self.observe(forward.f), y, lead=1)
-            self.log_likelihood += float(density.sum(dtype=torch.float64))
+            with unvalidated():
+                f = tree_map(lambda t: t.detach(), forward.f)
+                density = log_density(self.observe(f), y, lead=1).sum(dtype=torch.float64)
+            self.log_likelihood = self.log_likelihood + density.cpu()
             yield from self.pulled(forward, y, self.noise.at("rows", start))
 
     def pulled(self, forward: Pass, y: Any, noise: Noise) -> Iterator[Part]:
@@ -73,7 +77,7 @@ class Sweep:
 
     def columns(self, forward: Pass, y: Any, noise: Noise) -> list[Tensor]:
         if self.samples is None:
-            return columns(self.observe, forward.f, y)
+            return columns(self.observe, forward.f, y, self.graph)
         return sampled(self.observe, forward.f, self.samples, noise)
 
     def observe(self, f: Any) -> Any:
