@@ -7,24 +7,26 @@ Xavier weights. Theirs run for up to 1e7 (CIFAR 1e5) steps, ours for --steps; MN
 CIFAR-10 on the stratified 10,000 + 2,000 images of the data folder. Their results are figures, whose claim is
 MC(all) < standard(fc) < none, with standard(all) bad: "dropout after convolutions does not work" is a wrong test rule.
 
-    python reproduce/bayesian_lenet.py --device cuda [--budget SECONDS] [--steps 20000] [--seeds 5] [--sets mnist cifar10] [--quick]
+    python reproduce/bayesian_lenet.py --device cuda [--workers 8] [--budget SECONDS] [--steps 20000] [--seeds 5]
+                                       [--sets mnist cifar10] [--rows FILE] [--quick]
 
-Each finished network is a line of bayesian_lenet.rows.jsonl in the --out folder and is skipped by the next run; seeds are the outer
-loop, so that a run that is cut short is whole as far as it goes. `--budget 0` makes the table of what is there.
+Each finished network is a line of bayesian_lenet.rows.jsonl in the --out folder (or of --rows) and is skipped by the next run; seeds are
+the outer loop, so that a run that is cut short is whole as far as it goes. `--budget 0` makes the table of what is there.
 """
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any, cast, final
 
 import numpy as np
 import torch
 from evidence import write
 from expectation import Expectation, at_least, show
-from jobs import Line, done, options
+from resumable import Job, Line, finish, options
 from torch import Tensor, nn
 
 from nescio import Model, fit
@@ -74,6 +76,7 @@ def lenet(name: str, kind: str, seed: int) -> nn.Sequential:
     return net
 
 
+@cache
 def load(name: str) -> Data:
     """Images (n, channels, size, size) in [0, 1], those of CIFAR-10 less the mean colour of the training images; labels."""
     if name == "mnist":
@@ -86,9 +89,9 @@ def load(name: str) -> Data:
     return x - mean, y, x_test - mean, y_test
 
 
-def train(job: Line, data: Data, device: str) -> Line:
+def train(job: Job, until: float, device: str) -> Line:
     """Errors in per cent and NLL, by averaged weights and by the mean over passes."""
-    x, y, x_test, y_test = data
+    x, y, x_test, y_test = load(job["set"])
     own = Noise(job["seed"]).at("part", job["set"]).permutations(1, len(x))[0][: len(x) // job["one_in"]]
     passes = PASSES
     if job["steps"] < 100:  # quick
@@ -114,7 +117,7 @@ def train(job: Line, data: Data, device: str) -> Line:
     return scores | {f"nll, {rule}": nll(p, y_test) for rule, p in predicted.items()} | {"rows": len(x)}
 
 
-def planned(sets: Sequence[str], seeds: int, steps: int) -> list[Line]:
+def planned(sets: Sequence[str], seeds: int, steps: int) -> list[Job]:
     keys = [(name, one_in, kind) for name in sets for one_in in SETS[name] for kind in KINDS]
     return [
         {"set": name, "one_in": one_in, "kind": kind, "seed": seed, "steps": steps}
@@ -125,13 +128,14 @@ def planned(sets: Sequence[str], seeds: int, steps: int) -> list[Line]:
 
 def table(found: Sequence[Line]) -> Iterator[Expectation]:
     """Means over seeds, and the claims as differences over the seeds that all have."""
-    for name, one_in in sorted({(line["set"], line["one_in"]) for line in found}):
+    for name, one_in in sorted({(line["job"]["set"], line["job"]["one_in"]) for line in found}):
         label = name if one_in == 1 else f"{name}, 1/{one_in}"
         scores: dict[tuple[str, str], dict[int, float]] = {}
         for line in found:
-            if (line["set"], line["one_in"]) == (name, one_in):
+            job = line["job"]
+            if (job["set"], job["one_in"]) == (name, one_in):
                 for key in [key for key in line if key.startswith(("error, ", "nll, "))]:
-                    scores.setdefault((key, line["kind"]), {})[line["seed"]] = line[key]
+                    scores.setdefault((key, job["kind"]), {})[job["seed"]] = line[key]
         for (key, kind), values in scores.items():
             yield Expectation(f"{label}: {kind}", key, float(np.mean(list(values.values()))), len(values))
         for worse, says in {
@@ -148,24 +152,24 @@ def table(found: Sequence[Line]) -> Iterator[Expectation]:
 
 
 def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
-    parser = options(__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options(parser)
+    parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--sets", nargs="*", choices=list(SETS), default=list(SETS))
-    chosen = parser.parse_args(arguments)
-    if chosen.quick:
-        chosen.steps, chosen.seeds, chosen.sets = 3, 2, ["mnist"]
-    stem = "bayesian_lenet" + (".quick" if chosen.quick else "")
-    data = {name: load(name) for name in chosen.sets} if chosen.budget > 0 else {}
-    jobs, path = planned(chosen.sets, chosen.seeds, chosen.steps), chosen.out / f"{stem}.rows.jsonl"
-    found = done(jobs, path, lambda job: train(job, data[job["set"]], chosen.device), chosen.budget, chosen.device)
+    given = parser.parse_args(arguments)
+    if given.quick:
+        given.steps, given.seeds, given.sets, given.workers = 3, 2, ["mnist"], 1
+    path = given.rows or given.out / f"bayesian_lenet{'.quick' if given.quick else ''}.rows.jsonl"
+    jobs, work = planned(given.sets, given.seeds, given.steps), partial(train, device=given.device)
+    found = finish(jobs, work, path, given.device, given.workers, given.budget)
     if not found:
-        print("nothing is done yet")
         return []
-    rows = [expected.to_row(IDS, chosen.quick) for expected in table(found)]
-    command = "python reproduce/bayesian_lenet.py" + (" --quick" if chosen.quick else f" --steps {chosen.steps}")
-    seeds = sorted({line["seed"] for line in found})
-    write("bayesian_lenet", command, rows, seeds, chosen.quick, chosen.out, found[0]["made"])
-    print(f"{show(rows)}\n{len(jobs) - len(found)} networks left")
+    rows = [expected.to_row(IDS, given.quick) for expected in table(found)]
+    command = "python reproduce/bayesian_lenet.py" + (" --quick" if given.quick else f" --steps {given.steps}")
+    seeds = sorted({line["job"]["seed"] for line in found})
+    write("bayesian_lenet", command, rows, seeds, given.quick, given.out, found[0]["made"])
+    print(show(rows))
     return rows
 
 

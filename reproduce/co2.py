@@ -6,9 +6,12 @@ with weight decay 1e-6, 5e-7 and none (here a very wide prior). They took a mill
 a hundredth of the steps, on the whole set. Beside them an ensemble of plain ReLU networks of the same size, and HMC on a small
 one, two hidden layers of 20, ReLU and tanh. Their results are figures; what these show is written down as expectations.
 
-    python reproduce/co2.py [--quick] [--device cuda] [--epochs 10000] [--width 1024] [--out docs/figures] [--results FOLDER]
+    python reproduce/co2.py [--device cuda] [--workers 6] [--budget SECONDS] [--only "HMC, ReLU" ...] [--epochs 10000] [--width 1024]
+                            [--rows FILE] [--figures docs/figures] [--quick]
 
-The data are in timeseries_toy1d.npz of the data folder ($NESCIO_DATA).
+The data are in timeseries_toy1d.npz of the data folder ($NESCIO_DATA). Each finished method is a line of co2.rows.jsonl in the --out
+folder (or of --rows) and is skipped by the next run; the table is made when all are there, and with --figures (which needs
+matplotlib) it is drawn.
 """
 
 from __future__ import annotations
@@ -16,13 +19,15 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
-from evidence import RESULTS, origin, write
+from evidence import write
 from expectation import Expectation, Numbers, show
+from resumable import Job, Line, finish, options
 from torch import Tensor, nn
 from vi_between import CHAINS, spread
 
@@ -107,21 +112,36 @@ def sampled(case: Case, data: tuple[Tensor, Tensor], quick: bool) -> Draws:
     return posterior
 
 
-def co2_data(device: str = "cpu", epochs: int = 10_000, width: int = 1024, quick: bool = False) -> Numbers:
+def score(job: Job, until: float, device: str) -> Line:
+    """Mean and standard deviation of f where to look, and the error of the mean on the points."""
     data, x = co2(device)
-    many = 20 if quick else 1000
+    name, quick = job["method"], job["quick"]
+    case, line = (DROPOUT | OTHERS)[name], {}
+    if name.startswith("HMC"):
+        posterior: Posterior = sampled(case, data, quick)
+        assert isinstance(posterior, Draws)
+        mean, sd = spread(posterior, x.cpu(), None)
+        line["rhat"] = diagnose(functions(posterior, x.cpu())).rhat.tolist()
+    else:
+        posterior = (dropout if case.drop else ensemble)(case, data, job["epochs"], job["width"])
+        mean, sd = spread(posterior, x, (20 if quick else 1000) if case.drop else None)
+    away = np.interp(array(data[0][:, 0]), array(x[:, 0]), mean) - array(data[1][:, 0])
+    return {**line, "mean": mean.tolist(), "sd": sd.tolist(), "rmse": float(np.sqrt(np.square(away).mean()))}
+
+
+def planned(epochs: int, width: int, quick: bool) -> list[Job]:
+    """What is sampled has a network of its own."""
+    trained = {"epochs": epochs, "width": width}
+    return [{"method": m, **({} if m.startswith("HMC") else trained), "quick": quick} for m in METHODS]
+
+
+def co2_data(lines: Sequence[Line]) -> Numbers:
+    """Of all methods."""
+    data, x = co2("cpu")
     numbers = {"x": array(x[:, 0]), "x_train": array(data[0][:, 0]), "y_train": array(data[1][:, 0])}
-    for name, case in (DROPOUT | OTHERS).items():
-        if name.startswith("HMC"):
-            posterior: Posterior = sampled(case, data, quick)
-            assert isinstance(posterior, Draws)
-            mean, sd = spread(posterior, x.cpu(), None)
-            numbers[f"{name}, rhat"] = diagnose(functions(posterior, x.cpu())).rhat
-        else:
-            posterior = (dropout if case.drop else ensemble)(case, data, epochs, width)
-            mean, sd = spread(posterior, x, many if case.drop else None)
-        fitted = np.interp(numbers["x_train"], numbers["x"], mean) - numbers["y_train"]
-        numbers |= {f"{name}, mean": mean, f"{name}, sd": sd, f"{name}, rmse": np.sqrt(np.square(fitted).mean())}
+    for line in lines:
+        for key in [key for key in ("mean", "sd", "rmse", "rhat") if key in line]:
+            numbers[f"{line['job']['method']}, {key}"] = np.array(line[key])
     return numbers
 
 
@@ -169,35 +189,31 @@ def draw_co2(numbers: Numbers) -> Figure:
 
 def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="a few steps: for a test, not for a result")
-    parser.add_argument("--device", default="cpu")
+    options(parser)
     parser.add_argument("--epochs", type=int, default=10_000)
     parser.add_argument("--width", type=int, default=1024, help="units of each hidden layer")
-    parser.add_argument("--out", type=Path, default=Path("docs/figures"), help="folder (default: docs/figures)")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the table")
-    options = parser.parse_args(arguments)
-    torch.set_num_threads(1)
-    if options.quick:
-        options.epochs, options.width = 4, 16
-    numbers = co2_data(options.device, options.epochs, options.width, options.quick)
-    options.out.mkdir(parents=True, exist_ok=True)
-    source, path = "000-21: after Gal & Ghahramani (2016), fig. 2", options.out / "co2.svg"
-    save(
-        draw_co2(numbers),
-        path,
-        alt=ALT,
-        values=numbers,
-        interval="bands: mean ± 1 and 2 sd of f",
-        source=source,
-        seed=0,
-    )
-    rows = [expected.to_row(IDS, options.quick) for expected in co2_checks(numbers)]
-    made = origin()
-    if options.device != "cpu":
-        made["machine"] += f", {torch.cuda.get_device_name()}"
-    sizes = f" --epochs {options.epochs} --width {options.width}"
-    command = "python reproduce/co2.py" + (" --quick" if options.quick else sizes)
-    write("co2", command, rows, [0], options.quick, options.results, made)
+    parser.add_argument("--only", nargs="*", choices=METHODS, default=METHODS)
+    parser.add_argument("--figures", type=Path, help="folder, for instance docs/figures")
+    given = parser.parse_args(arguments)
+    if given.quick:
+        given.epochs, given.width, given.workers = 4, 16, 1
+    jobs = planned(given.epochs, given.width, given.quick)
+    path = given.rows or given.out / f"co2{'.quick' if given.quick else ''}.rows.jsonl"
+    work, chosen = partial(score, device=given.device), [job for job in jobs if job["method"] in given.only]
+    finish(chosen, work, path, given.device, given.workers, given.budget)
+    lines = finish(jobs, work, path, given.device, 1, 0.0)
+    if len(lines) < len(jobs):
+        return []
+    numbers = co2_data(lines)
+    if given.figures is not None:
+        given.figures.mkdir(parents=True, exist_ok=True)
+        source, bands = "000-21: after Gal & Ghahramani (2016), fig. 2", "bands: mean ± 1 and 2 sd of f"
+        target = given.figures / "co2.svg"
+        save(draw_co2(numbers), target, alt=ALT, values=numbers, interval=bands, source=source, seed=0)
+    rows = [expected.to_row(IDS, given.quick) for expected in co2_checks(numbers)]
+    sizes = f" --epochs {given.epochs} --width {given.width}"
+    command = "python reproduce/co2.py" + (" --quick" if given.quick else sizes)
+    write("co2", command, rows, [0], given.quick, given.out, lines[0]["made"])
     print(show(rows))
     return rows
 

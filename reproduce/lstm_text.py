@@ -7,21 +7,24 @@ state included. `inputs`: fresh masks, but never on the state (Zaremba et al., 2
 of epochs, so that what does not hold a network back overfits. The paper's numbers are of other tasks (Penn Treebank); its claim is that
 noise that differs from step to step does harm in the recurrence and one mask helps.
 
-    python reproduce/lstm_text.py [--device cuda] [--budget SECONDS] [--epochs 20] [--seeds 5] [--kinds none "one mask"] [--quick]
+    python reproduce/lstm_text.py [--device cuda] [--workers 8] [--budget SECONDS] [--epochs 20] [--seeds 5] [--kinds none "one mask"]
+                                  [--rows FILE] [--quick]
 
-Each finished network is a line of lstm_text.rows.jsonl in the --out folder and is skipped by the next run.
+Each finished network is a line of lstm_text.rows.jsonl in the --out folder (or of --rows) and is skipped by the next run.
 """
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterator, Sequence
+from functools import cache, partial
 from typing import Any, final
 
 import numpy as np
 import torch
 from evidence import write
 from expectation import Expectation, at_least, show
-from jobs import Line, done, options
+from resumable import Job, Line, finish, options
 from torch import Tensor, nn
 
 from nescio import Model, fit
@@ -72,6 +75,7 @@ class TextLSTM(nn.Module):
         return self.head(self.drop_head(state))
 
 
+@cache
 def sentences() -> tuple[Tensor, Tensor, Tensor, Tensor, int]:
     """Padded tokens and labels for training and test, and the size of the vocabulary."""
     found = arrays("text_sentiment")
@@ -87,8 +91,8 @@ def sentences() -> tuple[Tensor, Tensor, Tensor, Tensor, int]:
     return parts[0], parts[1], parts[2], parts[3], len(words)
 
 
-def train(job: Line, data: tuple[Tensor, Tensor, Tensor, Tensor, int], device: str) -> Line:
-    *tensors, vocabulary = data
+def train(job: Job, until: float, device: str) -> Line:
+    *tensors, vocabulary = sentences()
     width, passes = WIDTH, PASSES
     if job["epochs"] < 2:  # quick
         order = Noise(0).at("quick").permutations(1, len(tensors[2]))[0][:16]
@@ -115,7 +119,7 @@ def table(found: Sequence[Line]) -> Iterator[Expectation]:
     scores: dict[tuple[str, str], dict[int, float]] = {}
     for line in found:
         for key in [key for key in line if key.startswith(("error, ", "nll, "))]:
-            scores.setdefault((key, line["kind"]), {})[line["seed"]] = line[key]
+            scores.setdefault((key, line["job"]["kind"]), {})[line["job"]["seed"]] = line[key]
     for (key, kind), values in scores.items():
         yield Expectation(kind, key, float(np.mean(list(values.values()))), len(values))
     for kind in ("one mask", "one mask each"):
@@ -133,27 +137,24 @@ def table(found: Sequence[Line]) -> Iterator[Expectation]:
 
 
 def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
-    parser = options(__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options(parser)
+    parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--epochs", type=int, default=EPOCHS)
     parser.add_argument("--kinds", nargs="*", choices=KINDS, default=KINDS)
-    chosen = parser.parse_args(arguments)
-    if chosen.quick:
-        chosen.epochs, chosen.seeds = 1, 2
-    stem = "lstm_text" + (".quick" if chosen.quick else "")
-    jobs = [
-        {"kind": kind, "seed": seed, "epochs": chosen.epochs} for seed in range(chosen.seeds) for kind in chosen.kinds
-    ]
-    data = sentences()
-    path = chosen.out / f"{stem}.rows.jsonl"
-    found = done(jobs, path, lambda job: train(job, data, chosen.device), chosen.budget, chosen.device)
+    given = parser.parse_args(arguments)
+    if given.quick:
+        given.epochs, given.seeds, given.workers = 1, 2, 1
+    jobs = [{"kind": kind, "seed": seed, "epochs": given.epochs} for seed in range(given.seeds) for kind in given.kinds]
+    path = given.rows or given.out / f"lstm_text{'.quick' if given.quick else ''}.rows.jsonl"
+    found = finish(jobs, partial(train, device=given.device), path, given.device, given.workers, given.budget)
     if not found:
-        print("nothing is done yet")
         return []
-    rows = [expected.to_row(IDS, chosen.quick) for expected in table(found)]
-    command = "python reproduce/lstm_text.py" + (" --quick" if chosen.quick else f" --epochs {chosen.epochs}")
-    seeds = sorted({line["seed"] for line in found})
-    write("lstm_text", command, rows, seeds, chosen.quick, chosen.out, found[0]["made"])
-    print(f"{show(rows)}\n{len(jobs) - len(found)} networks left")
+    rows = [expected.to_row(IDS, given.quick) for expected in table(found)]
+    command = "python reproduce/lstm_text.py" + (" --quick" if given.quick else f" --epochs {given.epochs}")
+    seeds = sorted({line["job"]["seed"] for line in found})
+    write("lstm_text", command, rows, seeds, given.quick, given.out, found[0]["made"])
+    print(show(rows))
     return rows
 
 

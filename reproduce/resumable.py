@@ -28,7 +28,7 @@ Work = Callable[[Job, float], Line | None]  # given when it should be over; None
 def options(parser: argparse.ArgumentParser) -> None:
     """Those that all of these scripts have."""
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--workers", type=int, default=1, help="processes; one for a GPU")
+    parser.add_argument("--workers", type=int, default=1, help="processes, which may share a GPU")
     parser.add_argument("--budget", type=float, default=math.inf, help="seconds after which no job is started")
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--rows", type=Path, help="finished jobs, read and appended to")
@@ -57,8 +57,7 @@ def one(job: Job, work: Work, device: str, until: float) -> Line | None:
     """The line of a job; nothing if it is too late to begin, or became so."""
     if time.time() >= until:
         return None
-    if device == "cpu":
-        torch.set_num_threads(1)
+    torch.set_num_threads(1)  # processes share the cores; on a GPU nothing is lost
     began = time.perf_counter()
     line = work(job, until)
     if line is None:

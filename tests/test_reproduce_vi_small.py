@@ -84,9 +84,13 @@ def test_co2_quick(
 ) -> None:
     monkeypatch.setenv("NESCIO_DATA", str(data_folder))
     reproduce = script("co2")
-    rows = reproduce.main(["--quick", "--out", str(tmp_path), "--results", str(tmp_path)])
+    flags = ["--quick", "--out", str(tmp_path)]
+    assert reproduce.main([*flags, "--only", "HMC, tanh"]) == []  # a part is no table
+    rows = reproduce.main([*flags, "--figures", str(tmp_path)])
     check_kept("co2", rows, tmp_path)
     check_figure(tmp_path / "co2.svg", reproduce.ALT)
+    monkeypatch.setattr(reproduce, "sampled", None)  # nothing is run a second time
+    assert reproduce.main(flags) == rows
 
 
 @pytest.mark.parametrize("name", ["bayesian_lenet", "lstm_text"])
@@ -105,13 +109,13 @@ def test_trainings_quick(
     check_kept(name, rows, tmp_path)
     path = tmp_path / f"{name}.quick.rows.jsonl"
     lines = [json.loads(line) for line in path.read_text().splitlines()]
-    assert {line["kind"] for line in lines} == set(reproduce.KINDS)
+    assert {line["job"]["kind"] for line in lines} == set(reproduce.KINDS)
     for line in lines:
-        assert ("nll, MC" in line) == (line["kind"] != "none")
-        if line["kind"] != "none":
+        assert ("nll, MC" in line) == (line["job"]["kind"] != "none")
+        if line["job"]["kind"] != "none":
             assert abs(line["nll, MC"] - line["nll, standard"]) > 1e-5
     before = path.read_text()
-    monkeypatch.setattr(reproduce, "train", None)  # nobody trains a second time
+    monkeypatch.setattr(reproduce, "fit", None)  # nobody trains a second time
     assert reproduce.main(["--quick", "--out", str(tmp_path)]) == rows and path.read_text() == before
 
 
