@@ -113,6 +113,8 @@ def log_density(distribution: Distribution, value: Any, lead: int) -> Tensor:
             raise InputError(f"y must be a dictionary with the tasks {sorted(distribution.parts)}", got, "name them so")
         parts = (log_density(part, value[name], lead) for name, part in distribution.parts.items())
         return torch.stack(list(parts)).sum(0)
+    if (own := getattr(distribution, "log_density", None)) is not None:  # of what is more than one tensor
+        return own(value, lead)
     if not isinstance(value, Tensor):
         raise InputError("y must be a tensor", type(value).__name__, "use torch.as_tensor(y)")
     shape = (*distribution.batch_shape, *distribution.event_shape)[lead - 1 :]

@@ -42,6 +42,7 @@ class Model(nn.Module):
             raise InputError(
                 "likelihood.* and prior.* are the model's own names", f"a submodule {taken[0]!r}", "rename it"
             )
+        net, prior = likelihood.prepared(net), likelihood.laws(prior, [site.name for site in found])
         self.network = Network(net)
         self.laws, self.likelihood = prior, likelihood
         like = self.network.like

@@ -162,7 +162,7 @@ class Target:
         shared: Sequence[Tensor],
         times: int | None = None,
     ) -> Any:
-        if self.code is None:
+        if self.code is None or self.model.likelihood.estimated:  # noise that is drawn inside cannot be compiled in
             return move(Bound(self, batch, prior), *chains, *shared)
         data, form = tree_flatten((batch.x, batch.y))
         own = [*([] if self.rest is None else [self.rest]), *(data if batch.own else [])]

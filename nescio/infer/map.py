@@ -51,10 +51,11 @@ class State(NamedTuple):
     optimizer: Optimizer
     statistics: Params
     best: Best  # of u and statistics
+    epoch: Tensor  # (chains, 2): the losses of this epoch's batches so far, summed, and how many
 
 
 class Info(NamedTuple):
-    loss: Tensor  # (chains,), minus log posterior per observation
+    loss: Tensor  # (chains,), minus log posterior per observation, mean over the batches of an epoch
     held_out: Tensor  # (chains,), mean log density of the held-out rows; NaN without them
 
 
@@ -108,7 +109,8 @@ class MAP(Iterative):
     def init(self, target: Target, ends: Ends, noise: Noise) -> State:
         u = target.u(ends.theta).detach().clone().requires_grad_()
         best = Best.first((u.detach().clone(), ends.statistics), len(u), u)
-        return State(u, self.optimizer([u], lr=self.lr), ends.statistics, best)
+        epoch = torch.zeros(len(u), 2, dtype=torch.float64, device=u.device)
+        return State(u, self.optimizer([u], lr=self.lr), ends.statistics, best, epoch)
 
     def freeze(self, state: State) -> Any:
         return state._replace(optimizer=state.optimizer.state_dict())  # type: ignore[arg-type]
@@ -133,9 +135,10 @@ class MAP(Iterative):
             return loss.sum()
 
         optimizer.step(closure)  # type: ignore[arg-type]
-        state = state._replace(statistics=statistics)
+        epoch = state.epoch + torch.stack([loss, torch.ones_like(loss)], 1)
         if not batch.closes:
-            return state, None
+            return state._replace(statistics=statistics, epoch=epoch), None
+        state, loss = state._replace(statistics=statistics, epoch=torch.zeros_like(epoch)), epoch[:, 0] / epoch[:, 1]
         if not bool(loss.isfinite().all()):
             got = f"{loss.tolist()} after {batch.part:.0%} of the run"
             raise InputError("the loss must stay finite", got, "lower lr, or standardise the inputs")

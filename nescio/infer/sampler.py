@@ -66,6 +66,9 @@ class Sampler(Iterative):
         return True
 
     def view(self, target: Target, noise: Noise) -> Target:
+        if target.model.likelihood.estimated:
+            must, got = "a sampler compares densities", f"{target.model.likelihood!r}, a noisy estimate of a bound"
+            raise UnsupportedError(must, got, "use MAP, n * MAP() or VI; MAP() >> VI(MeanField()).on('decoder.*')")
         for name, module in target.model.network.training_net.named_modules():
             if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.training:
                 raise UnsupportedError(

@@ -82,6 +82,7 @@ class Law(ABC):
 
     support: ClassVar[Constraint] = constraints.real
     proper: ClassVar[bool] = True
+    spread: ClassVar[bool] = True  # whether a variational family gives it a distribution; else it stays a point
     location_scale: ClassVar[bool] = False  # x = loc + scale * z with z ~ the same law at loc 0, scale 1
 
     def per(self, what: Sharing) -> Self:

@@ -2,8 +2,20 @@
 
 from nescio.likelihoods.classes import Bernoulli, Categorical
 from nescio.likelihoods.gaussian import Gaussian, Heteroscedastic
+from nescio.likelihoods.latent import Latent
 from nescio.likelihoods.likelihood import Likelihood
 from nescio.likelihoods.multitask import MultiTask
+from nescio.likelihoods.partly import PartlyLabelled
 from nescio.likelihoods.pixels import ContinuousBernoulli
 
-__all__ = ["Bernoulli", "Categorical", "ContinuousBernoulli", "Gaussian", "Heteroscedastic", "Likelihood", "MultiTask"]
+__all__ = [
+    "Bernoulli",
+    "Categorical",
+    "ContinuousBernoulli",
+    "Gaussian",
+    "Heteroscedastic",
+    "Latent",
+    "Likelihood",
+    "MultiTask",
+    "PartlyLabelled",
+]

@@ -53,7 +53,13 @@ class Categorical(Likelihood):
 @final
 @dataclass(frozen=True, eq=False)
 class Bernoulli(Likelihood):
-    """y ~ Bernoulli(sigmoid(f)), each output by itself; y holds zeros and ones."""
+    """y ~ Bernoulli(sigmoid(f)), each output by itself; y holds zeros and ones.
+
+    `grey`: y may lie between, and f y - log(1 + e^f) is taken for its density all the same, as the literature on autoencoders does.
+    It is none: "actually this is wrong", says the tutorial that does so. `ContinuousBernoulli` is the density of grey values.
+    """
+
+    grey: bool = False
 
     def observe(self, f: Tensor) -> Distribution:
         return td.Bernoulli(logits=f)
@@ -61,7 +67,7 @@ class Bernoulli(Likelihood):
     def check(self, f: Any, y: Any) -> None:
         expect_shape(tuple(f.shape), y)
         expect_float(y, f.dtype)
-        expect_between(y, binary=True)
+        expect_between(y, binary=not self.grey)
 
 
 def expect_between(y: Tensor, binary: bool) -> None:

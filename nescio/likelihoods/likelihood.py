@@ -17,20 +17,31 @@ axes only. Densities are summed over all axes behind the points by whoever evalu
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributions import Distribution
 
 from nescio.errors import InputError
-from nescio.laws.law import Constraint, Number, numbers
+from nescio.laws.law import Constraint, Law, Number, numbers
 
 
 @dataclass(frozen=True, eq=False)
 class Likelihood(ABC):
     """Base of every likelihood: `observe(f, **numbers)` is the distribution of y given the network's output f."""
+
+    estimated: ClassVar[bool] = False  # whether densities are estimates, with noise of their own at every call
+
+    def prepared(self, net: nn.Module) -> nn.Module:
+        """The network as this likelihood needs it, a copy where it differs; refuses one that cannot serve."""
+        return net
+
+    def laws(self, prior: Law | Mapping[str, Law], names: Sequence[str]) -> Law | Mapping[str, Law]:
+        """The prior of a network with parameters of these names, where some of them are the likelihood's business."""
+        return prior
 
     @abstractmethod
     def observe(self, *args: Any, **numbers: Any) -> Distribution:

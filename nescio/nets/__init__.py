@@ -5,10 +5,31 @@ Each one runs under `torch.func.functional_call` and under `vmap` over stacked p
 
 from __future__ import annotations
 
+from nescio.nets.conv_vae import conv_vae
+from nescio.nets.dense import Dense
 from nescio.nets.lenet import lenet5
+from nescio.nets.m2 import M2, m2
 from nescio.nets.mlp import lenet_300_100, mlp
 from nescio.nets.norm import FilterResponseNorm
 from nescio.nets.recurrent import lstm_classifier
 from nescio.nets.resnet import resnet20
+from nescio.nets.vae import VAE, Autoencoder, Encoder, autoencoder, cvae, vae
 
-__all__ = ["FilterResponseNorm", "lenet5", "lenet_300_100", "lstm_classifier", "mlp", "resnet20"]
+__all__ = [
+    "M2",
+    "VAE",
+    "Autoencoder",
+    "Dense",
+    "Encoder",
+    "FilterResponseNorm",
+    "autoencoder",
+    "conv_vae",
+    "cvae",
+    "lenet5",
+    "lenet_300_100",
+    "lstm_classifier",
+    "m2",
+    "mlp",
+    "resnet20",
+    "vae",
+]
