@@ -47,6 +47,10 @@ class Classes(Predictive):
         return self.observed.probs
 
     @property
+    def probabilities(self) -> Tensor:
+        return self.mean if isinstance(self.observed, Categorical) else torch.stack([1 - self.mean, self.mean], -1)
+
+    @property
     def variance(self) -> Tensor:
         return self.mean * (1 - self.mean)
 

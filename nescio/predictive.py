@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Bernoulli, Categorical, Distribution
 
+from nescio.answers import Answers
 from nescio.densities import Joint, log_density
 from nescio.errors import InputError, UnsupportedError
 from nescio.noise import Noise
@@ -65,11 +66,39 @@ class Predictive(ABC):
     def total(self) -> Tensor:
         return self.aleatoric + self.epistemic
 
+    @property
+    def probabilities(self) -> Tensor | None:
+        """(points, ..., classes), no and yes as two classes; None if outcomes are real numbers."""
+        return None
+
+    def cdf(self, y: Tensor) -> Tensor:
+        """P(outcome <= y), elementwise; from samples where there is no closed form."""
+        return (self.sample(10_000) <= y).to(y).mean(0)
+
     def interval(self, level: float = 0.9) -> tuple[Tensor, Tensor]:
         """The central interval that holds y with probability `level`."""
         if not 0 < level < 1:
             raise InputError("a level lies strictly between 0 and 1", str(level), "use 0.9 for a 90% interval")
         return self.quantile((1 - level) / 2), self.quantile((1 + level) / 2)
+
+    def abstain(self, risk: float = 0.05, within: float | None = None) -> Answers:
+        """An answer where it is wrong with probability at most `risk`, by the predictive's own word, and "I do not know" elsewhere.
+
+        Classes: the most probable one. Real outcomes: the median, wrong if y is further from it than `within`. A promise that
+        does not rest on the model's word is made by `nescio.evaluation.promise`.
+        """
+        if not 0 <= risk < 1:
+            raise InputError("a risk is a probability below 1", str(risk), "use 0.05 for one wrong answer in twenty")
+        found = self.probabilities
+        if found is not None:
+            best = found.max(-1)
+            return Answers(best.indices, 1 - best.values <= risk, 1 - best.values)
+        if within is None or not within > 0:
+            must = "a real answer is right within a tolerance"
+            raise InputError(must, f"within={within}", "give it in the units of y, as in abstain(risk=.05, within=.3)")
+        median = self.quantile(0.5)
+        miss = 1 - (self.cdf(median + within) - self.cdf(median - within))
+        return Answers(median, miss <= risk, miss)
 
 
 @final
@@ -89,6 +118,18 @@ class Drawn(Predictive):
     @property
     def discrete(self) -> bool:
         return isinstance(self.draws, (Bernoulli, Categorical))
+
+    @property
+    def probabilities(self) -> Tensor | None:
+        if not isinstance(self._single(), (Bernoulli, Categorical)):
+            return None
+        return self.mean if isinstance(self.draws, Categorical) else torch.stack([1 - self.mean, self.mean], -1)
+
+    def cdf(self, y: Tensor) -> Tensor:
+        try:
+            return self._single().cdf(y).mean(0)
+        except NotImplementedError:  # such as Student's t
+            return Predictive.cdf(self, y)
 
     @property
     def mean(self) -> Tensor:

@@ -14,9 +14,9 @@ PACKAGE = Path(__file__).resolve().parent.parent / "nescio"
 # room: the rooms it may import. `version` is for everyone.
 BOTTOM = {
     *("errors", "noise", "densities", "diagnose", "network", "weights", "linalg", "jacobian"),
-    *("predictive", "functions", "links", "store", "nets", "data"),
+    *("predictive", "answers", "functions", "links", "store", "nets", "data"),
 }
-LAWS = {"errors", "noise", "densities"}
+LAWS = {"errors", "noise", "densities", "linalg"}
 RULES: dict[str, set[str]] = {
     "version": set(),
     "errors": set(),
@@ -29,8 +29,9 @@ RULES: dict[str, set[str]] = {
     "linalg": {"errors", "noise"},
     "network": {"errors", "noise"},
     "jacobian": {"network", "weights", "linalg", "errors"},
-    "predictive": {"errors", "noise", "densities"},
-    "functions": {"predictive", "errors", "noise"},
+    "answers": set(),
+    "predictive": {"answers", "errors", "noise", "densities"},
+    "functions": {"predictive", "diagnose", "errors", "noise"},
     "links": {"predictive", "densities", "errors", "noise"},
     "store": {"errors"},
     "diagnose": {"errors"},
@@ -46,7 +47,7 @@ RULES: dict[str, set[str]] = {
         *("network", "store", "diagnose", "densities", "errors", "noise"),
     },
     "infer": {"target", "model", "posterior", "families", "laws", "likelihoods", "compiled", *BOTTOM},
-    "marginal": {"infer", "posterior", "laws", "errors"},
+    "marginal": {"infer", "target", "model", "posterior", "laws", "likelihoods", *BOTTOM},
     "evaluation": {"posterior", "model", *BOTTOM},
     "report": {"infer", "target", "model", "posterior", "laws", "likelihoods", "evaluation", *BOTTOM},
     "cli": {"report", "infer", "target", "model", "posterior", "laws", "likelihoods", "evaluation", *BOTTOM},

@@ -1,18 +1,55 @@
 """Scores of a predictive against what was observed."""
 
 from nescio.evaluation.agreement import Closeness, agreement, ceiling, closeness, total_variation
+from nescio.evaluation.conformal import Intervals, Sets, conformal
+from nescio.evaluation.corruptions import blurred, noisy, rotated, sweep
+from nescio.evaluation.detection import Estimate, Separation, auroc, separation
+from nescio.evaluation.doubt import (
+    FeatureDensity,
+    entropy,
+    max_probability,
+    mutual_information,
+    of_points,
+    total_variance,
+)
 from nescio.evaluation.metrics import accuracy, brier, coverage, evaluate, nll, rmse
+from nescio.evaluation.selective import Promise, RiskCoverage, losses, promise, risk_coverage
+from nescio.evaluation.temperature import Temperature, temperature
 
 __all__ = [
     "Closeness",
+    "Estimate",
+    "FeatureDensity",
+    "Intervals",
+    "Promise",
+    "RiskCoverage",
+    "Separation",
+    "Sets",
+    "Temperature",
     "accuracy",
     "agreement",
+    "auroc",
+    "blurred",
     "brier",
     "ceiling",
     "closeness",
+    "conformal",
     "coverage",
+    "entropy",
     "evaluate",
+    "losses",
+    "max_probability",
+    "mutual_information",
     "nll",
+    "noisy",
+    "of_points",
+    "promise",
+    "risk_coverage",
     "rmse",
+    "rotated",
+    "separation",
+    "sweep",
+    "temperature",
+    "total_variance",
     "total_variation",
 ]
