@@ -49,8 +49,9 @@ RULES: dict[str, set[str]] = {
     "infer": {"target", "model", "posterior", "families", "laws", "likelihoods", "compiled", *BOTTOM},
     "marginal": {"infer", "target", "model", "posterior", "laws", "likelihoods", *BOTTOM},
     "evaluation": {"posterior", "model", *BOTTOM},
+    "expressions": {"infer", "families", "laws", "likelihoods", "nets", "errors"},
     "report": {"infer", "target", "model", "posterior", "laws", "likelihoods", "evaluation", *BOTTOM},
-    "cli": {"report", "infer", "target", "model", "posterior", "laws", "likelihoods", "evaluation", *BOTTOM},
+    "cli": {"expressions", "report", "infer", "target", "model", "posterior", "laws", "likelihoods", "evaluation", *BOTTOM},
 }
 # the only third-party packages of a room; everything else needs torch, numpy and the standard library
 OUTSIDE = {
