@@ -166,11 +166,12 @@ class VI(Iterative):
                     code["elbo"] = CompiledELBO(state.loss)
                 elbo = code["elbo"].estimate(x, y, part)
         state.optimizer.step()
-        number, mean, squares = state.epoch
-        after = mean + (elbo.cpu() - mean) / (number + 1)
-        epoch = torch.stack([number + 1, after, squares + (elbo.cpu() - mean) * (elbo.cpu() - after)])
+        number, mean, squares = state.epoch.to(elbo.device)  # stays there until the epoch ends: a GPU is not waited for
+        after = mean + (elbo - mean) / (number + 1)
+        epoch = torch.stack([number + 1, after, squares + (elbo - mean) * (elbo - after)])
         if not batch.closes:
             return state._replace(epoch=epoch), None
+        epoch = epoch.cpu()
         if not bool(epoch.isfinite().all()):
             got = f"{float(elbo)} after {batch.part:.0%} of the run"
             raise InputError("the ELBO must stay finite", got, "lower lr, or standardise the inputs")
