@@ -33,7 +33,7 @@ class Bound(Distribution):
         self.q, self.prior, self.z, self.pixels, self.seen = q, prior, z, pixels, seen
         self.beta, self.importance = beta, importance
         self.axis = z.dim() - 2  # of the draws
-        whole = (*pixels.batch_shape, *pixels.event_shape)
+        whole = torch.Size((*pixels.batch_shape, *pixels.event_shape))
         super().__init__(whole[: self.axis], whole[self.axis + 1 :], validate_args=False)
 
     def log_prob(self, value: Tensor) -> Tensor:

@@ -80,7 +80,7 @@ class Latent(Likelihood):
         if not isinstance(f, dict) or not wanted <= set(f):
             got = sorted(f) if isinstance(f, dict) else type(f).__name__
             must = f"the network must give a dictionary with {sorted(wanted)}"
-            raise InputError(must, str(got), "use nescio.nets.vae, or VAE(encoder, decoder)")
+            raise InputError(must, str(got), "use nescio.nets.vae, or VAE(encoder, decoder, latents)")
         one = f["pixels"][:, 0]
         if "seen" in f:  # thrown anew at each call: y may be grey
             expect_shape(tuple(one.shape), y)
@@ -101,7 +101,7 @@ def with_samples(net: nn.Module, samples: int, example: str) -> nn.Module:
     """A copy of the network that draws so often; the user's own is not written to."""
     if not isinstance(getattr(net, "samples", None), int):
         must, got = "the network must have a latent variable for each datum", type(net).__name__
-        raise InputError(must, got, f"use nescio.nets.{example}, or VAE(encoder, decoder) of your own")
+        raise InputError(must, got, f"use nescio.nets.{example}, or VAE(encoder, decoder, latents) of your own")
     net = copy.copy(net)  # its modules are shared, and copied by whoever keeps it
     net.samples = samples  # type: ignore[assignment]
     return net

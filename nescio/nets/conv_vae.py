@@ -34,4 +34,4 @@ def conv_vae(channels: int = 1, size: int = 28, latent: int = 20, *, filters: in
         nn.ReLU(),
         nn.ConvTranspose2d(filters, channels, 4, stride=2, padding=1),
     )
-    return VAE(Encoder(body, nn.Linear(256, latent), nn.Linear(256, latent)), decoder, binarise=binarise)
+    return VAE(Encoder(body, nn.Linear(256, latent), nn.Linear(256, latent)), decoder, latent, binarise=binarise)

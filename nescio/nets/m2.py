@@ -29,12 +29,13 @@ class LabelAndCode(nn.Module):
 class M2(nn.Module):
     """For every class what would be if the datum were of it. `samples`: draws of z, which the likelihood sets."""
 
-    def __init__(self, encoder: LabelAndCode, decoder: nn.Module, classes: int, samples: int = 1) -> None:
+    def __init__(self, encoder: LabelAndCode, decoder: nn.Module, latent: int, classes: int, samples: int = 1) -> None:
         super().__init__()
-        self.encoder, self.decoder, self.classes, self.samples = encoder, decoder, classes, samples
+        self.encoder, self.decoder = encoder, decoder
+        self.latent, self.classes, self.samples = latent, classes, samples
 
     def extra_repr(self) -> str:
-        return f"classes={self.classes}, samples={self.samples}"
+        return f"latent={self.latent}, classes={self.classes}, samples={self.samples}"
 
     def forward(self, x: Tensor) -> dict[str, Tensor]:
         """logits (B, C); mean, scale (B, C, Z); z (B, C, S, Z); pixels (B, C, S, ...)."""
@@ -67,4 +68,4 @@ def m2(
     label = sequence(inputs, hidden, classes, layers, activation)
     code = Beside(gaussian(inputs + classes, hidden, latent, layers, activation))
     decoder = Beside(sequence(latent + classes, hidden, inputs, layers, activation))
-    return M2(LabelAndCode(label, code), decoder, classes)
+    return M2(LabelAndCode(label, code), decoder, latent, classes)

@@ -55,7 +55,7 @@ class Beside(nn.Module):
 
 @final
 class VAE(nn.Module):
-    """`encoder(x)` is (mean, sd) of q(z|x), `decoder(z)` what the likelihood of a datum takes; both any modules.
+    """`encoder(x)` is (mean, sd) of q(z|x), each (N, latent), `decoder(z)` what the likelihood of a datum takes; both any modules.
 
     With a condition the network is called on (x, given), and so are encoder and decoder; `latent_prior(given)` is then (mean, sd) of
     p(z | given), N(0, I) without one. `binarise`: each value of x in [0, 1] is a coin's probability, thrown anew at every call
@@ -66,6 +66,7 @@ class VAE(nn.Module):
         self,
         encoder: nn.Module,
         decoder: nn.Module,
+        latent: int,
         *,
         latent_prior: nn.Module | None = None,
         binarise: bool = False,
@@ -73,10 +74,10 @@ class VAE(nn.Module):
     ) -> None:
         super().__init__()
         self.encoder, self.decoder, self.latent_prior = encoder, decoder, latent_prior
-        self.binarise, self.samples = binarise, samples
+        self.latent, self.binarise, self.samples = latent, binarise, samples
 
     def extra_repr(self) -> str:
-        return f"binarise={self.binarise}, samples={self.samples}"
+        return f"latent={self.latent}, binarise={self.binarise}, samples={self.samples}"
 
     def forward(self, x: Tensor, given: Tensor | None = None) -> dict[str, Tensor]:
         """mean, scale (B, Z); z (B, S, Z); pixels (B, S, ...); `seen`, what was thrown; `prior_mean`, `prior_scale`."""
@@ -99,9 +100,9 @@ class VAE(nn.Module):
 class Autoencoder(nn.Module):
     """decoder(encoder(x)): a code without a law, for the comparison."""
 
-    def __init__(self, encoder: nn.Module, decoder: nn.Module) -> None:
+    def __init__(self, encoder: nn.Module, decoder: nn.Module, latent: int) -> None:
         super().__init__()
-        self.encoder, self.decoder = encoder, decoder
+        self.encoder, self.decoder, self.latent = encoder, decoder, latent
 
     def forward(self, x: Tensor) -> Tensor:
         return self.decoder(self.encoder(x))
@@ -148,7 +149,7 @@ def vae(
     """
     require(inputs, hidden, latent, layers)
     encoder = gaussian(inputs, hidden, latent, layers, activation)
-    return VAE(encoder, sequence(latent, hidden, inputs, layers, activation), binarise=binarise)
+    return VAE(encoder, sequence(latent, hidden, inputs, layers, activation), latent, binarise=binarise)
 
 
 def cvae(
@@ -173,7 +174,7 @@ def cvae(
     encoder = Beside(gaussian(inputs + given, hidden, latent, layers, activation))
     decoder = Beside(sequence(latent + given, hidden, inputs, layers, activation))
     latent_prior = gaussian(given, hidden, latent, layers, activation) if learned_prior else None
-    return VAE(encoder, decoder, latent_prior=latent_prior, binarise=binarise)
+    return VAE(encoder, decoder, latent, latent_prior=latent_prior, binarise=binarise)
 
 
 def autoencoder(
@@ -182,4 +183,4 @@ def autoencoder(
     """The same layers without noise and without a law of the code; fitted with the likelihood of the pixels itself."""
     require(inputs, hidden, latent, layers)
     encoder = sequence(inputs, hidden, latent, layers, activation)
-    return Autoencoder(encoder, sequence(latent, hidden, inputs, layers, activation))
+    return Autoencoder(encoder, sequence(latent, hidden, inputs, layers, activation), latent)
