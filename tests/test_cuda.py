@@ -7,13 +7,15 @@ from pathlib import Path
 import pytest
 import torch
 from check_method import check_save_and_load, regression
+from conjugate import ROWS, conjugate, gaussian, variational
 from torch import nn
 
 from nescio import Model, fit, load
 from nescio.compiled import Compiled
-from nescio.infer import HMC, MALA, MAP, MCLMC, NUTS, SGHMC, SGLD, AdjustedMCLMC, Metropolis
+from nescio.families import BernoulliDropout, ConcreteDropout, FullRank, MeanField, NetDropout, VariationalDropout
+from nescio.infer import HMC, MALA, MAP, MCLMC, NUTS, SGHMC, SGLD, VI, AdjustedMCLMC, Metropolis
 from nescio.infer.sampler import Sampler
-from nescio.laws import HalfCauchy, MatrixNormal, Normal
+from nescio.laws import HalfCauchy, LogUniform, MatrixNormal, Normal
 from nescio.likelihoods import Categorical, Gaussian
 from nescio.nets import lenet5, mlp
 from nescio.noise import Noise
@@ -125,3 +127,65 @@ def test_constants_of_recorded_code_stay_where_they_are() -> None:
     others = [torch.full((2,), float(i), device="cuda") for i in range(2000)]
     torch.testing.assert_close(code([u], [])[0], 3 * u + torch.tensor([1.0, 2.0], device="cuda"))
     assert code.note is None and len(others) == 2000
+
+
+# ---- variational inference and dropout -------------------------------------------------------------------------------
+
+GPU = torch.device("cuda")
+Z = 6.11  # as in chance.py, which needs scipy
+
+
+@pytest.mark.parametrize("family", [MeanField(sd=0.04), FullRank(sd=0.02, path_gradient=True)], ids=repr)
+def test_variational_inference_finds_the_exact_posterior_on_the_gpu(family: MeanField | FullRank) -> None:
+    """As on the CPU (test_vi.py), where noise is another: within 1%, the bound below the evidence."""
+    exact, start = conjugate(), MAP(epochs=300, lr=0.1, batch_size=ROWS)
+    several = {"lr": 0.005, "samples": 300} if isinstance(family, MeanField) else {"lr": 0.03}
+    method = start >> VI(family, epochs=600, batch_size=ROWS, **several)
+    posterior = variational(fit(exact.model, (exact.x, exact.y), method, device=GPU))
+    q, sd = gaussian(posterior), exact.covariance.diagonal().sqrt()
+    assert q.loc.device.type == GPU.type
+    if isinstance(family, MeanField):
+        sd = exact.covariance.inverse().diagonal().rsqrt()
+        assert float((q.variance.cpu() / sd.square() - 1).abs().max()) < 0.01
+    else:
+        assert float((q.covariance_matrix.cpu() - exact.covariance).norm() / exact.covariance.norm()) < 0.01
+    assert float(((q.loc.cpu() - exact.mean) / sd).abs().max()) < 0.01
+    assert posterior.info["elbo"] < exact.evidence + 6 * posterior.info["elbo_se"]
+
+
+@pytest.mark.parametrize("kind", ["bernoulli", "concrete", "own"])
+def test_dropout_on_the_gpu_is_that_on_the_cpu(kind: str, tmp_path: Path) -> None:
+    """Trained there, loaded here: averaged weights give the same, and many draws the same moments (false alarms: below 1 in 10^6)."""
+    _, (x, y), _ = regression()
+    net = nn.Sequential(nn.Linear(x.shape[1], 16), nn.Tanh(), nn.Dropout(0.2), nn.Linear(16, 1))
+    model = Model(net, Normal(0.0, 1.0), Gaussian(0.3))
+    rates = {"0.*": 0.0, "*": 0.2}
+    family = {"bernoulli": BernoulliDropout(rates), "concrete": ConcreteDropout(rates), "own": NetDropout()}[kind]
+    there = variational(fit(model, (x, y), VI(family, epochs=20, batch_size=20), device=GPU))
+    there.save(tmp_path / "q")
+    here = variational(load(tmp_path / "q", model))
+    torch.testing.assert_close(
+        there.at_mean().predict(x.to(GPU)).mean.cpu(), here.at_mean().predict(x).mean, rtol=1e-4, atol=1e-5
+    )
+    draws = 4000
+    a, b = (p.functions(place, draws, 0)[0].cpu().double() for p, place in ((there, x.to(GPU)), (here, x)))
+    assert a.shape == (draws, len(x), 1) and float(a.std(0).min()) > 0
+    error = ((a.var(0) + b.var(0)) / draws).sqrt()
+    assert float(((a.mean(0) - b.mean(0)) / error).abs().max()) < Z
+    spread = (a.var(0) - b.var(0)) / ((a - a.mean(0)).square().var(0) + (b - b.mean(0)).square().var(0)).div(
+        draws
+    ).sqrt()
+    assert float(spread.abs().max()) < Z
+
+
+def test_variational_training_on_the_gpu_under_autocast_resumes(tmp_path: Path) -> None:
+    _, data, _ = regression()
+    model, method = Model(mlp(data[0].shape[1], 8, 1), Normal(0.0, 1.0), Gaussian(0.3)), VI(epochs=3, hold_out=0.2)
+    plain, stored = (fit(model, data, method, device=GPU, folder=folder) for folder in (None, tmp_path / "run"))
+    for a, b in zip(variational(plain).q.parameters(), variational(stored).q.parameters(), strict=True):
+        torch.testing.assert_close(a, b)
+    _, loss = VI(VariationalDropout()).objective(Model(mlp(2, 8, 1), LogUniform(), Gaussian(0.3)).to(GPU), data)
+    x, y = (t.to(GPU) for t in data)
+    with Noise(0, device=GPU).scope(), torch.autocast(GPU.type, torch.bfloat16):
+        loss(x, y).backward()
+    assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in loss.parameters())

@@ -13,8 +13,8 @@ import pytest
 import torch
 from chance import Z, assert_gaussian_variance, assert_law, assert_mean
 from check_method import check_method
+from conjugate import DOUBLE, ROWS, SD, WIDTH, conjugate, gaussian, variational
 from scipy import integrate, stats
-from test_vi import DOUBLE, ROWS, SD, WIDTH, conjugate, gaussian, variational
 from torch import Tensor, nn
 from torch import distributions as td
 from torch.nn import functional as F
