@@ -48,14 +48,21 @@ RULES: dict[str, set[str]] = {
     },
     "infer": {"target", "model", "posterior", "families", "laws", "likelihoods", "compiled", *BOTTOM},
     "marginal": {"infer", "target", "model", "posterior", "laws", "likelihoods", *BOTTOM},
+    "generative": {"posterior", "model", "network", "laws", "likelihoods", "densities", "predictive", "errors", "noise"},
     "evaluation": {"posterior", "model", *BOTTOM},
+    "active": {"infer", "evaluation", "posterior", "model", *BOTTOM},
+    "decisions": {"infer", "evaluation", "posterior", "model", *BOTTOM},
     "expressions": {"infer", "families", "laws", "likelihoods", "nets", "errors"},
+    "runs": {
+        *("expressions", "infer", "evaluation", "model", "posterior", "likelihoods", "predictive"),
+        *("data", "store", "noise", "errors"),
+    },
     "report": {"infer", "target", "model", "posterior", "laws", "likelihoods", "evaluation", *BOTTOM},
-    "cli": {"expressions", "report", "infer", "target", "model", "posterior", "laws", "likelihoods", "evaluation", *BOTTOM},
+    "cli": {"runs", "expressions", "report", "infer", "target", "model", "posterior", "laws", "likelihoods", "evaluation", *BOTTOM},
 }
 # the only third-party packages of a room; everything else needs torch, numpy and the standard library
 OUTSIDE = {
-    "data": {"polars"},
+    "data": {"polars", "PIL"},
     "report": {"matplotlib"},
     "cli": {"typer", "rich"},
     "store": {"safetensors"},
