@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from nescio.errors import FileError, InputError, NescioError, UnsupportedError
     from nescio.evaluation import evaluate
     from nescio.infer.method import fit
-    from nescio.marginal import evidence
+    from nescio.marginal import anneal, evidence, tune
     from nescio.model import Model
     from nescio.posterior import Posterior, load
     from nescio.predictive import Predictive
@@ -29,6 +29,8 @@ _HOMES = {
     "Predictive": "nescio.predictive",
     "evaluate": "nescio.evaluation",
     "evidence": "nescio.marginal",
+    "tune": "nescio.marginal",
+    "anneal": "nescio.marginal",
     "NescioError": "nescio.errors",
     "InputError": "nescio.errors",
     "FileError": "nescio.errors",
@@ -44,10 +46,12 @@ __all__ = [
     "Predictive",
     "UnsupportedError",
     "__version__",
+    "anneal",
     "evaluate",
     "evidence",
     "fit",
     "load",
+    "tune",
 ]
 
 

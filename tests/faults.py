@@ -8,6 +8,7 @@ import faults_dropout
 import faults_families
 import faults_laplace
 import faults_laws
+import faults_marginal
 import faults_mclmc
 import faults_nuts
 import faults_predictive
@@ -30,6 +31,7 @@ FAULTS: list[Fault] = [
     *faults_vi.FAULTS,
     *faults_families.FAULTS,
     *faults_laplace.FAULTS,
+    *faults_marginal.FAULTS,
     *faults_dropout.FAULTS,
 ]
 

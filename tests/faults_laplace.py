@@ -16,13 +16,14 @@ from fault import Fault
 from torch import Tensor
 from torch.nn import functional as F
 
-from nescio import links, marginal
+from nescio import links
 from nescio.infer import laplace
 from nescio.infer.curvature import columns, full, kfac, sweep
 from nescio.infer.curvature import prior as prior_part
 from nescio.infer.curvature.kfac import Block
 from nescio.jacobian import calls, jacobian, pieces, quadratic, unrolled
 from nescio.linalg import Dense, Diag, Kron, Operator, Spectral, kron, operator
+from nescio.marginal import mode as marginal
 
 kfac_file, full_file = (import_module(f"nescio.infer.curvature.{name}") for name in ("kfac", "full"))
 
@@ -220,8 +221,8 @@ def whole_log_determinant(m: pytest.MonkeyPatch) -> None:
 def evidence_without_dimensions(m: pytest.MonkeyPatch) -> None:
     true = marginal.evidence
 
-    def wrong(posterior: Any, numbers: Any = None) -> Tensor:
-        return true(posterior, numbers) - 0.5 * len(posterior.slots) * 1.8378770664093453
+    def wrong(posterior: Any, numbers: Any = None, data: Any = None) -> Tensor:
+        return true(posterior, numbers, data) - 0.5 * len(posterior.slots) * 1.8378770664093453
 
     m.setattr(proof, "evidence", wrong)
 
