@@ -14,6 +14,7 @@ from nescio.families.mean_field import Gaussian, MeanField
 from nescio.families.multiplicative_flow import MultiplicativeFlow
 from nescio.families.net_dropout import NetDropout
 from nescio.families.point import Point
+from nescio.families.scaled import Scaled
 from nescio.families.variational_dropout import VariationalDropout, log_alphas
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "MultiplicativeFlow",
     "NetDropout",
     "Point",
+    "Scaled",
     "VariationalDropout",
     "drop_rates",
     "log_alphas",

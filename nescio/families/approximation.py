@@ -34,7 +34,11 @@ class Approximation(nn.Module):
             self.register_buffer("rest", prior.pack(theta, centred=True).detach())
             self.register_buffer("free", free)
             self.layout = Layout(prior, free, self.rest)
-        self.factors = nn.ModuleList(family.factors(self.layout.blocks))
+        spread, still = [], []  # what is fitted only is a point in every family
+        for block in self.layout.blocks:
+            law = self.layout.variables[self.layout.place[block.name][0]].law
+            (spread if getattr(law, "spread", True) else still).append(block)
+        self.factors = nn.ModuleList([*family.factors(spread), *(Point(block) for block in still)])
         self.points = nn.ParameterList([block.start.clone() for block in self.layout.points])
         self.owner: dict[str, tuple[int, slice]] = {}  # the factor of each block, and where in its draw
         for i, factor in enumerate(self.parts()):
@@ -46,7 +50,7 @@ class Approximation(nn.Module):
             raise InputError(must, got, f"the blocks are {[block.name for block in self.layout.blocks]}")
         self.kinds: dict[type[Factor], list[int]] = {}  # factors whose divergence may have a closed form, by class
         for i, factor in enumerate(self.parts()):
-            if self.layout.stands_alone(factor.blocks):
+            if factor.noncentred or self.layout.stands_alone(factor.blocks):
                 self.kinds.setdefault(type(factor), []).append(i)
 
     def parts(self) -> list[Factor]:

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from nescio.families.family import Block
+from nescio.families.family import Block, Factor
 from nescio.laws.law import unvalidated
 from nescio.laws.prior import Params
-from nescio.weights import Action, RandomWeight
+from nescio.weights import RandomWeight
 
 if TYPE_CHECKING:
     from nescio.families.approximation import Approximation
@@ -88,8 +88,9 @@ class Call:
 
     def weight(self, block: Block, like: Tensor, acting: Set[str]) -> Tensor:
         factor = self.factors[self.q.owner[block.name][0]]
-        if block.name in acting and isinstance(factor, Action):
-            return RandomWeight.of(factor, lambda: self.u(block).view(block.shape), like)
+        action = factor.action(block) if block.name in acting else None
+        if action is not None:
+            return RandomWeight.of(action, lambda: self.u(block).view(block.shape), like)
         return self.u(block).view(block.shape)
 
     # ---- divergence --------------------------------------------------------------------------------------------
@@ -130,9 +131,14 @@ class Call:
         found: dict[int, Tensor | None] = {}
         for kind, indices in self.q.kinds.items():
             factors = [self.factors[i] for i in indices]
-            laws = [[self.law(block) for block in factor.blocks] for factor in factors]
+            laws = [[self.law_for(factor, block) for block in factor.blocks] for factor in factors]
             found |= zip(indices, kind.kls(factors, laws), strict=True)
         return found
+
+    def law_for(self, factor: Factor, block: Block) -> Distribution:
+        """As `Factor.kl` wants it."""
+        inside = factor.noncentred and block.scale is not None
+        return self.layout.standard(block, self) if inside else self.law(block)
 
     def law(self, block: Block) -> Distribution:
         """The prior of the values in a block."""

@@ -24,7 +24,18 @@ from torch import Tensor, nn
 from torch.distributions import Distribution, kl_divergence
 
 from nescio.errors import FileError, UnsupportedError
+from nescio.laws.law import Law
 from nescio.laws.site import Site
+from nescio.weights import Action
+
+
+class Scaling(NamedTuple):
+    """Which random scales some weights have: w = scale · (a draw of their law at location 0 and scale 1)."""
+
+    block: str  # that of the scales
+    index: Tensor  # for each weight, which of them, (size,)
+    law: Law  # theirs
+    root: bool  # whether the law is that of the scale's square
 
 
 class Block(NamedTuple):
@@ -33,6 +44,7 @@ class Block(NamedTuple):
     name: str
     site: Site | None  # the tensor of weights that they are, one for one; None for everything else
     start: Tensor  # where they start, (size,)
+    scale: Scaling | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -41,6 +53,8 @@ class Block(NamedTuple):
 
 class Factor(nn.Module, ABC):
     """The law of some blocks, laid end to end. Random numbers come from torch's global generator, which the caller has keyed."""
+
+    noncentred: ClassVar[bool] = False  # whether the first block scales the others; `kl` is then given laws at scale one
 
     def __init__(self, *blocks: Block) -> None:
         super().__init__()
@@ -56,6 +70,10 @@ class Factor(nn.Module, ABC):
 
     def begin(self) -> None:
         """A new call begins: what the methods below have in common may be computed here."""
+
+    def action(self, block: Block) -> Action | None:
+        """How the weights of a block act in training, where that is known."""
+        return self if isinstance(self, Action) else None
 
     def log_prob(self, u: Tensor) -> Tensor:
         """Log density of u, the draw that was made last, a scalar."""

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from typing import Any, cast, final
 
+import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from nescio.families.family import Block
-from nescio.laws.law import Elementwise
+from nescio.families.family import Block, Scaling
+from nescio.laws.law import Elementwise, Law
 from nescio.laws.prior import Prior
 from nescio.laws.variable import Reading, Variable
 
@@ -43,14 +44,42 @@ class Layout:
                 found = [(site.name, site, slice(*end)) for site, end in zip(variable.group.sites, ends, strict=True)]
             else:
                 found = [(variable.name, None, slice(None) if bool(mask.all()) else mask.nonzero()[:, 0].to(u.device))]
+            scale = self.scaling(position, u.device) if position in weights and self.fixed[-1] is None else None
             for name, site, where in found:
                 if bool(mask[where if isinstance(where, slice) else where.to(mask.device)].any()):
-                    self.of[-1].append(Block(name, site, start[where]))
+                    own = None if scale is None else scale._replace(index=scale.index[where])
+                    self.of[-1].append(Block(name, site, start[where], own))
                     self.place[name] = position, where
             (self.blocks if variable.random else self.points).extend(self.of[-1])
         place = {block.name: self.place[block.name] for block in self.blocks}
         known = {name: p for name, p in place.items() if p[0] in self.elementwise and not self.parents[p[0]]}
         self.constant = {name: self.law(*p, ()) for name, p in known.items()}
+
+    def scaling(self, position: int, device: Any) -> Scaling | None:
+        """The random scales of a variable with location zero, where they are a block of their own and all free."""
+        variable = self.variables[position]
+        readings = cast("dict[str, Reading]", dict(variable.readings.items()))
+        loc, scale = readings.get("loc"), readings.get("scale")
+        if not isinstance(variable.law, Law) or not variable.law.location_scale or loc is None or scale is None:
+            return None
+        if loc.constant is None or bool(loc.constant.any()) or scale.constant is not None or scale.gate is not None:
+            return None
+        above = self.variables[scale.variable]
+        if not above.random or not above.positive or scale.variable not in self.elementwise or not above.nested:
+            return None
+        if self.fixed[scale.variable] is not None or len(self.of[scale.variable]) != 1:
+            return None
+        each = torch.arange(above.size) if above.size == variable.size else torch.zeros(variable.size, dtype=torch.long)
+        index = each.to(device) if scale.index is None else scale.index
+        return Scaling(above.name, index, cast(Law, above.law), scale.root)
+
+    def standard(self, block: Block, values: Any) -> Distribution:
+        """The law of the weights in a block, were their scale one."""
+        position, where = self.place[block.name]
+        variable = self.variables[position]
+        numbers = variable.standard(variable.numbers(values))[2].items()
+        cut = {name: x[where] if x.numel() > 1 else x.reshape(()) for name, x in numbers}
+        return cast(Elementwise, variable.law).distribution(**cut)
 
     def stands_alone(self, blocks: Sequence[Block]) -> bool:
         """Whether each block has a law over the line that is given once the values outside of these blocks are."""

@@ -37,17 +37,26 @@ class MeanField(Family):
 
     `local_convolutions`: draw the outputs of convolutions and of maps over tokens position by position, too. An approximation: each
     output has its law, but outputs that share a weight are independent. Cheaper, and of lower variance still.
+
+    `scaled`: where a law gives groups of weights a random scale, `Normal(0, HalfCauchy(1.).per("input"))`, the independent numbers are
+    the scales and the weights before they are scaled (nescio/families/scaled.py). Without: the scales and the weights themselves.
     """
 
     sd: float = 0.05
     local_convolutions: bool = False
+    scaled: bool = True
 
     def __post_init__(self) -> None:
         if not self.sd > 0:
             raise InputError("sd must be positive", str(self.sd), "a tenth of the prior's is a good start")
 
     def factors(self, blocks: Sequence[Block]) -> Sequence[Factor]:
-        return [Gaussian(block, self.sd, self.local_convolutions) for block in blocks]
+        from nescio.families.scaled import Scaled, grouped  # which is made of the Gaussians below
+
+        groups, named = grouped(blocks) if self.scaled else {}, {block.name: block for block in blocks}
+        taken = {*groups, *(block.name for own in groups.values() for block in own)}
+        scaled = [Scaled(named[name], own, self.sd, self.local_convolutions) for name, own in groups.items()]
+        return [*scaled, *(Gaussian(b, self.sd, self.local_convolutions) for b in blocks if b.name not in taken)]
 
 
 @final

@@ -103,20 +103,26 @@ class NegativeELBO(nn.Module):
 
 def bounds(loss: NegativeELBO, draws: int) -> Tensor:
     """The ELBO over all data in evaluation mode, by coherent draws: one unbiased estimate each, (draws,)."""
+    fit, divergence = lengths(loss, draws)
+    return fit - divergence
+
+
+def lengths(loss: NegativeELBO, draws: int) -> tuple[Tensor, Tensor]:
+    """Its two parts, log likelihood and divergence, (draws,) each: minus L^E, the error, and L^C, the complexity, in nats."""
     target, statistics = loss.target, {name: b.expand(draws, *b.shape) for name, b in loss.statistics.items()}
     with torch.no_grad():
         calls = [loss.q.call() for _ in range(draws)]
         theta = torch.stack([call.theta() for call in calls])
         divergence = torch.stack([call.divergence(target.temperature) for call in calls])
     if loss.q.family.of_weights:
-        return target.log_likelihood(theta, statistics, target.source).double() / target.temperature - divergence
+        return target.log_likelihood(theta, statistics, target.source).double() / target.temperature, divergence
     posterior, total = Variational(target.model, loss.q, loss.statistics, {}), torch.zeros_like(divergence)
     for start in range(0, target.size, CHUNK):  # draws are more than weights
         x, y = target.source.rows(torch.arange(start, min(start + CHUNK, target.size)))
         with unvalidated():
             each = log_density(target.model.observe(*posterior.functions(x, draws, seed=0)), y, lead=2)
         total += each.double().sum(1) / target.temperature
-    return total - divergence
+    return total, divergence
 
 
 @final

@@ -23,7 +23,7 @@ from nescio.errors import InputError
 from nescio.families.approximation import Approximation
 from nescio.families.family import Family
 from nescio.families.mean_field import MeanField
-from nescio.infer.elbo import NegativeELBO, bounds
+from nescio.infer.elbo import NegativeELBO, lengths
 from nescio.infer.elbo_code import CompiledELBO
 from nescio.infer.iterative import Iterative, from_network, minibatch
 from nescio.infer.ivon import IVON
@@ -197,18 +197,27 @@ class VI(Iterative):
         if target.held is not None:
             loss.put_back(states[-1].best.kept)
         with target.model.noise(0, "elbo").scope():
-            elbo = bounds(loss, JUDGES)
+            fit, divergence = lengths(loss, JUDGES)
+        elbo = fit - divergence
         se = torch.stack([info.se for info in infos])
         info: dict[str, Any] = {
             "epochs": len(infos),
             "elbo": float(elbo.mean()),
             "elbo_se": float(elbo.std() / math.sqrt(len(elbo))),
+            "description": described(-fit, divergence),
             "elbo_trace": thinned(torch.stack([info.elbo for info in infos])),
             "elbo_trace_se": None if bool(se.isnan().any()) else thinned(se),
         }
         if target.held is not None:
             info["held_out"] = thinned(torch.cat([info.held_out for info in infos]))
         return Variational(target.model, loss.q, loss.statistics, info)
+
+
+def described(error: Tensor, complexity: Tensor) -> dict[str, float]:
+    """The description length of the data, L = L^E + L^C = -ELBO: bits for the errors and bits for the model, bits-back."""
+    e, c = float(error.mean()), float(complexity.mean())
+    bits = {"error_bits": e / math.log(2), "complexity_bits": c / math.log(2), "bits": (e + c) / math.log(2)}
+    return {"error_nats": e, "complexity_nats": c, "nats": e + c, **bits}
 
 
 def predicted(target: Target, loss: NegativeELBO, noise: Noise) -> Tensor:

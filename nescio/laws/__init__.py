@@ -14,12 +14,14 @@ from nescio.laws.catalogue import (
     Normal,
     StudentT,
 )
+from nescio.laws.fitted import Fitted
 from nescio.laws.law import Elementwise, Law, Learned, Number, positive, real, unit
 from nescio.laws.site import Site, fan_in
 from nescio.laws.sparse import (
     Bernoulli,
     Discrete,
     HalfLogUniform,
+    HalfScaleMixture,
     Horseshoe,
     LogUniform,
     ScaleMixture,
@@ -28,7 +30,7 @@ from nescio.laws.sparse import (
 from nescio.laws.structured import Correlated, MatrixNormal
 
 __all__ = [
-    "Bernoulli", "Cauchy", "Correlated", "Discrete", "Elementwise", "Exponential", "Flat", "Gamma", "HalfCauchy", "HalfFlat",
-    "HalfLogUniform", "HalfNormal", "HalfStudentT", "Horseshoe", "InverseGamma", "Laplace", "Law", "Learned", "LogUniform",
-    "MatrixNormal", "Normal", "Number", "ScaleMixture", "Site", "SpikeSlab", "StudentT", "fan_in", "positive", "real", "unit",
+    "Bernoulli", "Cauchy", "Correlated", "Discrete", "Elementwise", "Exponential", "Fitted", "Flat", "Gamma", "HalfCauchy", "HalfFlat",
+    "HalfLogUniform", "HalfNormal", "HalfScaleMixture", "HalfStudentT", "Horseshoe", "InverseGamma", "Laplace", "Law", "Learned",
+    "LogUniform", "MatrixNormal", "Normal", "Number", "ScaleMixture", "Site", "SpikeSlab", "StudentT", "fan_in", "positive", "real", "unit",
 ]  # fmt: skip

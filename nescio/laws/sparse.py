@@ -10,7 +10,7 @@ from torch import Tensor
 from torch import distributions as td
 from torch.distributions import Distribution, constraints
 
-from nescio.densities import Atoms, Improper, TwoNormals
+from nescio.densities import Atoms, Folded, Improper, TwoNormals
 from nescio.errors import InputError
 from nescio.laws.catalogue import HalfCauchy, Normal
 from nescio.laws.law import POSITIVE, Constraint, Elementwise, Law, Number, positive, unit
@@ -27,6 +27,20 @@ class ScaleMixture(Elementwise):
 
     def distribution(self, inclusion: Tensor, slab: Tensor, spike: Tensor) -> Distribution:
         return TwoNormals(inclusion, slab, spike)
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False)
+class HalfScaleMixture(Elementwise):
+    """|ScaleMixture|, a spike and a slab for scales: `Normal(0, HalfScaleMixture().per("input"))` has one for each group."""
+
+    inclusion: Number = unit(0.5)
+    slab: Number = positive(1.0)
+    spike: Number = positive(0.0025)
+    support: ClassVar[Constraint] = POSITIVE
+
+    def distribution(self, inclusion: Tensor, slab: Tensor, spike: Tensor) -> Distribution:
+        return Folded(TwoNormals(inclusion, slab, spike))
 
 
 def SpikeSlab(inclusion: Number = 0.5, slab: Number = 1.0, spike: Number = 0.0) -> Law:

@@ -6,16 +6,21 @@ from typing import Any, final
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 from torch.utils._pytree import tree_map
 
-from nescio.errors import FileError
+from nescio.errors import FileError, UnsupportedError
 from nescio.families.approximation import Approximation
 from nescio.families.family import Family, restored
+from nescio.families.mean_field import Gaussian
 from nescio.families.net_dropout import NetDropout, draw_masks, with_masks
 from nescio.families.point import Point
+from nescio.laws.law import Law
+from nescio.linalg import Diag
 from nescio.model import Model, sort
 from nescio.network import Network, Params, few
 from nescio.posterior.draws import Draws, within
+from nescio.posterior.gaussian import GaussianPosterior
 from nescio.posterior.posterior import Ends, Posterior, spread_evenly
 
 WEIGHTS = 2**26  # numbers: what the draws of one chunk may have
@@ -30,7 +35,12 @@ class Variational(Posterior):
         self.info = {**info, "family": {"name": type(q.family).__name__, **q.family.describe()}}
 
     def __repr__(self) -> str:
-        return f"Variational({self.q.family!r} over {int(self.q.free.sum())} numbers)"
+        told, keys = self.info.get("description"), ("bits", "error_bits", "complexity_bits")
+        own = f"Variational({self.q.family!r} over {int(self.q.free.sum())} numbers"
+        if not isinstance(told, dict) or not all(isinstance(told.get(key), float) for key in keys):
+            return f"{own})"
+        total, error, model = (f"{told[key]:.0f}" for key in keys)
+        return f"{own}; {total} bits = {error} for errors + {model} for the weights)"
 
     def count(self) -> None:
         return None
@@ -86,6 +96,29 @@ class Variational(Posterior):
 
     def ends(self) -> Ends:
         return Ends(self.q.mean()[None], {name: x[None] for name, x in self.statistics.items()})
+
+    def gaussian(self) -> GaussianPosterior:
+        """The Gaussians of the network's weights under mean field, for a prior or for moments; other numbers at their means."""
+        found: list[tuple[Tensor, Tensor]] = []
+        for factor in self.q.parts():
+            if isinstance(factor, Point) or all(block.site is None for block in factor.blocks):
+                continue
+            if not isinstance(factor, Gaussian):
+                got = f"{type(factor).__name__} of {[block.name for block in factor.blocks]}"
+                raise UnsupportedError("weights must be Gaussian, each by itself", got, "use MeanField(scaled=False)")
+            variable, where = self.q.layout.place[factor.blocks[0].name]
+            first = self.q.layout.bounds[variable].start
+            every = torch.arange(first, first + self.model.prior.sizes[variable], device=self.q.rest.device)
+            found.append((every[where], F.softplus(factor.rho.detach()).square().reshape(-1).double()))
+        if not found:
+            raise UnsupportedError("some weight must be Gaussian", repr(self.q.family), "use MeanField()")
+        slots, order = torch.cat([place for place, _ in found]).sort()
+        spread = Diag(torch.cat([variance for _, variance in found])[order])
+        return GaussianPosterior(self.model, self.q.mean(), slots, spread, self.statistics, dict(self.info))
+
+    def as_prior(self) -> dict[str, Law]:
+        """Variational continual learning (Nguyen et al., 2018)."""
+        return self.gaussian().as_prior()
 
     def header(self) -> dict[str, Any]:
         return {"kind": "Variational", "info": self.info}
