@@ -80,7 +80,7 @@ def test_scores_of_real_outcomes() -> None:
     np.testing.assert_allclose(MaxEntropy().scores(predictive, noise), want, rtol=1e-6)
     with pytest.raises(UnsupportedError, match="max_probability is for classes"):
         VariationRatios().scores(predictive, noise)
-    with pytest.raises(UnsupportedError, match="needs draws of class probabilities"):
+    with pytest.raises(UnsupportedError, match="draws of class probabilities are needed"):
         BatchBALD().choose(predictive, 1, noise)
 
 
@@ -252,7 +252,7 @@ def test_a_balanced_start_needs_every_class() -> None:
 def test_classes_without_draws_have_bald_but_no_spread() -> None:
     linked = Classes(td.Categorical(probs=torch.tensor([[0.5, 0.5]])), lambda: torch.tensor([0.1]))
     assert BALD().scores(linked, Noise(0)).item() == pytest.approx(math.log(2) - 0.1)
-    with pytest.raises(UnsupportedError, match="needs draws"):
+    with pytest.raises(UnsupportedError, match="are needed"):
         MeanStd().scores(linked, Noise(0))
 
 

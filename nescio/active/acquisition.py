@@ -18,12 +18,11 @@ from typing import final
 
 import torch
 from torch import Tensor
-from torch.distributions import Bernoulli, Categorical
 
-from nescio.errors import InputError, UnsupportedError
-from nescio.evaluation.doubt import max_probability, of_points
+from nescio.errors import InputError
+from nescio.evaluation.doubt import drawn, max_probability, of_points
 from nescio.noise import Noise
-from nescio.predictive import Drawn, Predictive
+from nescio.predictive import Predictive
 
 
 class Acquisition(ABC):
@@ -100,14 +99,3 @@ class MeanStd(Pointwise):
 class Random(Pointwise):
     def scores(self, predictive: Predictive, noise: Noise) -> Tensor:
         return torch.zeros(len(predictive.mean))
-
-
-def drawn(predictive: Predictive) -> Tensor:
-    """Class probabilities under each draw of the weights, (draws, points, ..., classes)."""
-    draws = predictive.draws if isinstance(predictive, Drawn) else None
-    if isinstance(draws, Categorical):
-        return draws.probs
-    if isinstance(draws, Bernoulli):
-        return torch.stack([1 - draws.probs, draws.probs], -1)
-    got, remedy = type(predictive).__name__, "use BALD, or posterior.linearize(Sampled(100))"
-    raise UnsupportedError("this acquisition needs draws of class probabilities", got, remedy)

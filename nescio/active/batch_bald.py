@@ -14,8 +14,9 @@ from typing import final
 import torch
 from torch import Tensor
 
-from nescio.active.acquisition import BALD, Acquisition, best, drawn, expect_fits
+from nescio.active.acquisition import BALD, Acquisition, best, expect_fits
 from nescio.errors import InputError, UnsupportedError
+from nescio.evaluation.doubt import drawn
 from nescio.noise import Noise
 from nescio.predictive import Predictive
 

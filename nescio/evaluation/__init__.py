@@ -1,6 +1,8 @@
 """Scores of a predictive against what was observed."""
 
 from nescio.evaluation.agreement import Closeness, agreement, ceiling, closeness, total_variation
+from nescio.evaluation.calibration import Reliability, crps, ece, pit, reliability
+from nescio.evaluation.carriers import inputs, layers
 from nescio.evaluation.conformal import Intervals, Sets, conformal
 from nescio.evaluation.corruptions import blurred, noisy, rotated, sweep
 from nescio.evaluation.detection import Estimate, Separation, auroc, separation
@@ -13,6 +15,7 @@ from nescio.evaluation.doubt import (
     total_variance,
 )
 from nescio.evaluation.metrics import accuracy, brier, coverage, evaluate, nll, rmse
+from nescio.evaluation.scores import scores
 from nescio.evaluation.selective import Promise, RiskCoverage, losses, promise, risk_coverage
 from nescio.evaluation.temperature import Temperature, temperature
 
@@ -22,6 +25,7 @@ __all__ = [
     "FeatureDensity",
     "Intervals",
     "Promise",
+    "Reliability",
     "RiskCoverage",
     "Separation",
     "Sets",
@@ -35,18 +39,25 @@ __all__ = [
     "closeness",
     "conformal",
     "coverage",
+    "crps",
+    "ece",
     "entropy",
     "evaluate",
+    "inputs",
+    "layers",
     "losses",
     "max_probability",
     "mutual_information",
     "nll",
     "noisy",
     "of_points",
+    "pit",
     "promise",
+    "reliability",
     "risk_coverage",
     "rmse",
     "rotated",
+    "scores",
     "separation",
     "sweep",
     "temperature",

@@ -18,9 +18,10 @@ from typing import Any, final
 
 import torch
 from torch import Tensor
+from torch.distributions import Bernoulli, Categorical
 
 from nescio.errors import InputError, UnsupportedError
-from nescio.predictive import Predictive
+from nescio.predictive import Drawn, Predictive
 
 Doubt = Callable[[Predictive], Tensor]
 
@@ -50,6 +51,17 @@ def labels(predictive: Predictive, what: str) -> Tensor:
     if found is None:
         raise UnsupportedError(f"{what} is for classes", "real outcomes", "use total_variance, or predictive.epistemic")
     return found
+
+
+def drawn(predictive: Predictive) -> Tensor:
+    """Class probabilities under each draw of the weights, (draws, points, ..., classes)."""
+    draws = predictive.draws if isinstance(predictive, Drawn) else None
+    if isinstance(draws, Categorical):
+        return draws.probs
+    if isinstance(draws, Bernoulli):
+        return torch.stack([1 - draws.probs, draws.probs], -1)
+    got, remedy = type(predictive).__name__, "use posterior.linearize(Sampled(100)), or BALD to choose"
+    raise UnsupportedError("draws of class probabilities are needed", got, remedy)
 
 
 def of_points(doubt: Tensor) -> Tensor:
