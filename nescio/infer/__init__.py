@@ -10,10 +10,13 @@ from nescio.infer.map import MAP
 from nescio.infer.mclmc import MCLMC, AdjustedMCLMC
 from nescio.infer.method import Method, Progress, fit
 from nescio.infer.metropolis import Metropolis
+from nescio.infer.neural_linear import NeuralLinear
 from nescio.infer.nuts import NUTS
 from nescio.infer.schedule import Constant, Cosine, Cycles, RMSprop, Steps
 from nescio.infer.sghmc import SGHMC
 from nescio.infer.sgld import SGLD
+from nescio.infer.subnetwork import Subnetwork
+from nescio.infer.swag import SWAG
 from nescio.infer.vi import VI
 
 __all__ = [
@@ -25,6 +28,7 @@ __all__ = [
     "NUTS",
     "SGHMC",
     "SGLD",
+    "SWAG",
     "ULA",
     "VI",
     "AdjustedMCLMC",
@@ -35,9 +39,11 @@ __all__ = [
     "Laplace",
     "Method",
     "Metropolis",
+    "NeuralLinear",
     "Progress",
     "RMSprop",
     "Steps",
+    "Subnetwork",
     "default",
     "fit",
 ]

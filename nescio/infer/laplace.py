@@ -17,7 +17,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from nescio.errors import InputError
+from nescio.errors import InputError, UnsupportedError
 from nescio.infer.curvature.full import Full
 from nescio.infer.curvature.kfac import kfac
 from nescio.infer.curvature.prior import precision
@@ -31,7 +31,7 @@ from nescio.model import Model
 from nescio.network import Params
 from nescio.noise import Noise
 from nescio.posterior.gaussian import GaussianPosterior
-from nescio.posterior.places import places
+from nescio.posterior.places import places, ranked
 from nescio.posterior.posterior import Posterior
 from nescio.target import Target
 
@@ -53,6 +53,9 @@ class Laplace(Method):
             raise InputError("samples is at least 1", str(self.samples), "leave it out for the exact curvature")
 
     def run(self, target: Target, start: Start, run: Run) -> Posterior:
+        if target.model.likelihood.estimated:
+            must, got = "curvature needs a density", f"{target.model.likelihood!r}, a noisy estimate of a bound"
+            raise UnsupportedError(must, got, "use MAP() >> VI(MeanField()).on('decoder.*')")
         if start.ends is None and start.restart:
             got, remedy = f"{start.chains} of {self!r}", f"write {start.chains} * (MAP() >> {self!r})"
             raise InputError("replicas of Laplace need modes of their own", got, remedy)
@@ -73,10 +76,7 @@ class Laplace(Method):
     ) -> GaussianPosterior:
         """At one mode."""
         model = target.model
-        slots = torch.cat(list(index.values())).sort().values.to(theta.device)
-        rank = torch.empty(model.dim, dtype=torch.long, device=theta.device)
-        rank[slots] = torch.arange(len(slots), device=theta.device)
-        own = {name: rank[place.to(theta.device)] for name, place in index.items()}
+        slots, own = ranked(index, model.dim, theta.device)
         params = {**{name: x[0] for name, x in model.named(theta[None]).items()}, **statistics}
         sweep = Sweep(model, params, own, target.source, self.samples, noise)
         curvature = self.structure.measure(sweep)
@@ -100,13 +100,15 @@ def fixed(model: Model, index: dict[str, Tensor]) -> list[str]:
     prior = model.prior
     pairs = zip(prior.outputs, prior.groups, strict=True)
     held = [site.name for output, group in pairs if output.constant is None for site in group.sites]
-    return [name for name in held if name not in index] + [v.name for v in prior.variables if v.nested]
+    partly = [f"{name} (in part)" for name, place in index.items() if bool((place < 0).any())]
+    return [name for name in held if name not in index] + partly + [v.name for v in prior.variables if v.nested]
 
 
 def told(curvature: Operator, index: dict[str, Tensor]) -> dict[str, str]:
     """For each weight the kind of the block that it is in."""
     if not isinstance(curvature, Blocks):
         return dict.fromkeys(index, curvature.kind)
+    index = {name: place[place >= 0] for name, place in index.items()}
     kinds = {int(p[0]): op.kind for op, p in curvature.pairs()}
     owner = torch.empty(curvature.size, dtype=torch.long)
     for place in curvature.places:

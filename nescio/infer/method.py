@@ -4,7 +4,7 @@
 
     a >> b      b starts where a ended                       a.then(b)
     n * a       n independent replicas: chains, ensembles    a.repeat(n)
-    a.on("head.*")   only what the pattern matches moves, all else stays at the start
+    a.on("head.*")   only what the pattern matches moves, all else stays at the start; several patterns, or a `Selection`
 
 A `Method` is configuration only, a frozen value. Algorithms that go step by step are `Iterative` (infer/iterative.py).
 """
@@ -84,8 +84,8 @@ class Method(ABC):
     def repeat(self, n: int) -> Method:
         return Repeat(self, n)
 
-    def on(self, pattern: str) -> Method:
-        return On(self, pattern)
+    def on(self, pattern: str | Selection, *more: str) -> Method:
+        return On(self, (pattern, *more) if more and isinstance(pattern, str) else pattern)
 
     def __rshift__(self, after: Method) -> Method:
         return self.then(after)
@@ -95,6 +95,14 @@ class Method(ABC):
 
     def __mul__(self, n: int) -> Method:
         raise InputError("replicas are written n * method", f"method * {n}", f"write {n} * method")
+
+
+class Selection(ABC):
+    """What `.on` takes in place of a pattern: chooses entries of the vector by looking at the model where a run starts."""
+
+    @abstractmethod
+    def run(self, method: Method, target: Target, start: Start, run: Run) -> Posterior:
+        """The method on what is chosen."""
 
 
 @final
@@ -135,10 +143,13 @@ class On(Method):
     """`method.on(pattern)`: the matching weights and the random scales of their own prior move; all else stays."""
 
     method: Method
-    pattern: str
+    pattern: str | tuple[str, ...] | Selection
 
     def run(self, target: Target, start: Start, run: Run) -> Posterior:
-        mask = target.model.prior.slots(self.pattern)
+        if isinstance(self.pattern, Selection):
+            return self.pattern.run(self.method, target, start, run)
+        patterns = (self.pattern,) if isinstance(self.pattern, str) else self.pattern
+        mask = torch.stack([target.model.prior.slots(pattern) for pattern in patterns]).any(0)
         only = mask if target.only is None else mask & target.only
         return self.method.run(replace(target, only=only), start, run)
 

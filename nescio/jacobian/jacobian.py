@@ -23,7 +23,8 @@ from nescio.network import Network, Params, rows
 
 @final
 class Jacobian:
-    """`params`: everything the network is called with. `index`: for each weight that counts, its places in a flat vector."""
+    """`params`: everything the network is called with. `index`: for each weight that counts, its places in a flat vector, -1 for
+    those of its numbers that do not."""
 
     def __init__(self, network: Network, params: Params, index: dict[str, Tensor], x: Any) -> None:
         self.network, self.params = network, params
@@ -82,7 +83,8 @@ class Pass:
                     for name, x in local(self.calls[i], jacobian.axes[i], grads[i]).items():
                         summed[name] = summed[name] + x if name in summed else x
                 found.append(self.plain({name: summed[name] for name in names}))
-        return found + self.through(columns)
+        every = found + self.through(columns)
+        return [piece.some() if bool((piece.index < 0).any()) else piece for piece in every]
 
     def back(self, taps: list[Tensor], columns: Sequence[Tensor]) -> list[Tensor]:
         if not taps or not any(f.requires_grad for f in self.outputs):

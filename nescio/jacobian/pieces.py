@@ -28,6 +28,11 @@ class Piece(ABC):
     def cost(self) -> int:
         """Bytes that it takes, with what must be multiplied out on the way."""
 
+    def some(self) -> Plain:
+        """Only the weights whose place is not negative."""
+        keep = (self.index >= 0).nonzero()[:, 0]
+        return Plain(self.index[keep], self.jacobian()[..., keep])
+
     def square(self) -> Tensor:
         """Σ over columns and examples of each entry's square, (p,)."""
         return self.jacobian().square().sum((0, 1))
@@ -78,6 +83,15 @@ class Outer(Piece):
             0 if self.single else 2 * self.g.shape[0] * self.g.shape[1] * len(self.index) * self.g.element_size()
         )
         return 2 * (self.a.nbytes + self.g.nbytes) + multiplied
+
+    def some(self) -> Plain:
+        """Gathered, not multiplied out: outputs and inputs of these weights alone, position by position."""
+        keep = (self.index >= 0).nonzero()[:, 0]
+        row, column = keep // self.a.shape[-1], keep % self.a.shape[-1]
+        rows = self.g[:, :, 0][..., row] * self.a[:, 0][..., column]
+        for r in range(1, self.a.shape[1]):
+            rows = torch.addcmul(rows, self.g[:, :, r][..., row], self.a[:, r][..., column].expand_as(rows))
+        return Plain(self.index[keep], rows)
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
 
 import torch
 from torch import Tensor
@@ -27,8 +27,11 @@ def tensors_in(value: object) -> Iterator[Tensor]:
     elif isinstance(value, dict):
         for item in value.values():
             yield from tensors_in(item)
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from tensors_in(item)
     elif is_dataclass(value):
-        yield from tensors_in(vars(value))
+        yield from tensors_in({f.name: getattr(value, f.name) for f in fields(value)})
 
 
 def digest(tensors: Iterable[Tensor]) -> str:

@@ -12,6 +12,7 @@ from nescio.errors import FileError
 from nescio.model import Model
 from nescio.posterior.draws import Draws
 from nescio.posterior.gaussian import GaussianPosterior
+from nescio.posterior.linear_head import LinearHead
 from nescio.posterior.mixture import Mixture
 from nescio.posterior.posterior import Posterior
 from nescio.posterior.variational import Variational
@@ -20,6 +21,7 @@ from nescio.store import read
 KINDS: dict[str, Callable[[Model, dict[str, Tensor], dict[str, Any]], Posterior]] = {
     "Draws": Draws.restore,
     "GaussianPosterior": GaussianPosterior.restore,
+    "LinearHead": LinearHead.restore,
     "Variational": Variational.restore,
 }
 

@@ -11,12 +11,14 @@ import torch
 from torch import Tensor
 
 from nescio.errors import FileError
+from nescio.laws.law import Law
 from nescio.linalg import Operator, described, restored
 from nescio.links import Link
 from nescio.model import Model
 from nescio.network import Params
 from nescio.posterior.draws import within
 from nescio.posterior.linearized import Linearized
+from nescio.posterior.memory import remembered
 from nescio.posterior.posterior import Ends, Posterior, spread_evenly
 
 
@@ -63,6 +65,10 @@ class GaussianPosterior(Posterior):
     def linearize(self, link: Link | None = None) -> Linearized:
         """The same weights through the network's first-order expansion: exact Gaussian functions. `link`: for classes, how."""
         return Linearized(self, link)
+
+    def as_prior(self) -> dict[str, Law]:
+        """For continual learning: N(mean, Σ) as the law of the weights that are random here; the others keep theirs."""
+        return remembered(self.model, self.theta, self.slots, self.covariance)
 
     def header(self) -> dict[str, Any]:
         kinds = {"covariance": described(self.covariance)}

@@ -24,7 +24,7 @@ from nescio.likelihoods import Bernoulli, Categorical, Gaussian
 from nescio.links import Link
 from nescio.model import sort
 from nescio.network import Params, rows
-from nescio.posterior.places import places
+from nescio.posterior.places import places, ranked
 from nescio.posterior.posterior import Ends, Posterior, spread_evenly
 from nescio.predictive import Drawn, Predictive
 
@@ -88,11 +88,10 @@ class Linearized(Posterior):
 
     def planned(self, x: Any) -> tuple[Jacobian, int]:
         """The network's derivative, and how many bytes it takes for one point."""
-        slots = self.weights.slots
-        rank = torch.full((self.model.dim,), -1, device=slots.device)
-        rank[slots] = torch.arange(len(slots), device=slots.device)
-        only = rank.ge(0)
-        own = {name: rank[place.to(rank.device)] for name, place in places(self.model.prior, only, "this").items()}
+        only = torch.zeros(self.model.dim, dtype=torch.bool)
+        only[self.weights.slots.cpu()] = True
+        index = places(self.model.prior, only, "this")
+        _, own = ranked(index, self.model.dim, self.weights.slots.device)
         params, _ = sort(self.point(), self.model.likelihood)
         jacobian = Jacobian(self.model.network, params, own, x)
         one = jacobian.forward(tree_map(lambda t: t[:1], x))

@@ -9,8 +9,10 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
+from nescio.errors import UnsupportedError
 from nescio.network import Params
 from nescio.noise import Noise
+from nescio.posterior.gaussian import GaussianPosterior
 from nescio.posterior.posterior import Ends, Posterior, spread_evenly
 
 
@@ -46,6 +48,14 @@ class Mixture(Posterior):
         ends = [part.ends() for part in self.parts]
         statistics = {name: torch.cat([end.statistics[name] for end in ends]) for name in ends[0].statistics}
         return Ends(torch.cat([end.theta for end in ends]), statistics)
+
+    def linearize(self) -> Mixture:
+        """Each part through its own first-order expansion."""
+        parts = [part for part in self.parts if isinstance(part, GaussianPosterior)]
+        if len(parts) < len(self.parts):
+            got = sorted({type(part).__name__ for part in self.parts})
+            raise UnsupportedError("what is linearised is Gaussian", str(got), "end the members with Laplace")
+        return Mixture([part.linearize() for part in parts], self.info)
 
     def header(self) -> dict[str, Any]:
         return {"kind": "Mixture", "info": self.info, "parts": [part.header() for part in self.parts]}

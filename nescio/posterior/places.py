@@ -12,8 +12,17 @@ from nescio.families.layout import one_for_one
 from nescio.laws.prior import Prior
 
 
+def ranked(index: dict[str, Tensor], dim: int, device: torch.device) -> tuple[Tensor, dict[str, Tensor]]:
+    """The entries of the vector that are free, in order; and for each weight its places among them, -1 where it is fixed."""
+    every = torch.cat(list(index.values()))
+    slots = every[every >= 0].sort().values.to(device)
+    rank = torch.full((dim + 1,), -1, device=device)  # one more: for -1
+    rank[slots] = torch.arange(len(slots), device=device)
+    return slots, {name: rank[place.to(device)] for name, place in index.items()}
+
+
 def places(prior: Prior, only: Tensor | None, who: str) -> dict[str, Tensor]:
-    """For each weight of the network, or of those that `only` frees, its entries of the vector, flat."""
+    """For each weight of the network, or of those that `only` frees, its entries of the vector, flat; -1 for those that are not free."""
     bounds = list(pairwise(accumulate(prior.sizes, initial=0)))
     found: dict[str, Tensor] = {}
     for output, group in zip(prior.outputs, prior.groups, strict=True):
@@ -31,6 +40,7 @@ def places(prior: Prior, only: Tensor | None, who: str) -> dict[str, Tensor]:
                 "give them a law without gates, constraints or a shared draw",
             )
         for site, place in group.split(torch.arange(first, end)):
-            if bool(free[place.reshape(-1) - first].all()):
-                found[site.name] = place.reshape(-1)
+            own = free[place.reshape(-1) - first]
+            if bool(own.any()):
+                found[site.name] = place.reshape(-1).where(own, -1)
     return found

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from nescio.errors import InputError
+from nescio.errors import InputError, UnsupportedError
+from nescio.laws.law import Law
 from nescio.model import Model, sort
 from nescio.network import Params
 from nescio.predictive import Drawn, Predictive
@@ -64,6 +65,11 @@ class Posterior(ABC):
         own, numbers = sort(self.sample(n, seed), self.model.likelihood)
         with torch.no_grad():
             return self.model.network.outputs(own, x), numbers
+
+    def as_prior(self) -> dict[str, Law]:
+        """What is known now as the prior of what comes next: `Model(net, posterior.as_prior(), likelihood)`."""
+        remedy = "end with Laplace, SWAG, NeuralLinear or VI(MeanField())"
+        raise UnsupportedError("a prior is made of a Gaussian posterior", type(self).__name__, remedy)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """One safetensors file with a JSON header; `nescio.load(path, model)` reads it back."""

@@ -63,6 +63,7 @@ def second(sweep: Sweep) -> Tensor:
     total = torch.zeros(sweep.size, sweep.size, dtype=torch.float64, device=sweep.model.network.like.device)
     jacobian, model = sweep.jacobian, sweep.model
     index = torch.cat(list(jacobian.index.values()))
+    counts = index >= 0
     step = sweep.step(multiplied=False)
     sweep.log_likelihood = torch.zeros((), dtype=torch.float64)
     for start in range(0, sweep.source.size, step):
@@ -74,9 +75,9 @@ def second(sweep: Sweep) -> Tensor:
         slopes = torch.autograd.grad(loss, list(own.values()), create_graph=True, materialize_grads=True)
         flat = torch.cat([slope.reshape(-1) for slope in slopes])
         for i, one in enumerate(flat):
-            if one.requires_grad:
+            if one.requires_grad and bool(counts[i]):
                 row = torch.autograd.grad(one, list(own.values()), None, True, sweep.graph, materialize_grads=True)
-                total[index[i], index] += torch.cat([x.reshape(-1) for x in row]).double()
+                total[index[i], index[counts]] += torch.cat([x.reshape(-1) for x in row])[counts].double()
     return (total + total.mT) / 2
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from nescio.errors import UnsupportedError
 from nescio.laws.law import Elementwise, unvalidated
 from nescio.laws.prior import Prior
+from nescio.laws.remembered import Known
 from nescio.laws.structured import Whitened
 from nescio.laws.variable import Variable
 from nescio.linalg import Blocks, Dense, Diag, Kron, Operator
@@ -31,6 +32,10 @@ def precision(prior: Prior, theta: Tensor, slots: Tensor) -> Operator:
                 places.append(rank)
             elif isinstance(law.bound, Whitened):
                 for operator, entries in structured(law, law.bound, values, own):
+                    operators.append(operator)
+                    places.append(rank[entries])
+            elif isinstance(law.bound, Known):
+                for operator, entries in remembered(law, law.bound, own):
                     operators.append(operator)
                     places.append(rank[entries])
             else:
@@ -108,6 +113,17 @@ def structured(law: Variable, bound: Whitened, values: list[Tensor], own: Tensor
             operator = Dense((whole / (s[:, None] * s))[mask][:, mask])
         found.append((operator, position[first:end][mask]))
     return found
+
+
+def remembered(law: Variable, bound: Known, own: Tensor) -> list[tuple[Operator, Tensor]]:
+    """(operator, entries among the free ones) of a precision; its structure is kept where all of its weights are free."""
+    whole = bound.precision
+    if len(own) == law.size and isinstance(whole, Blocks):
+        return whole.pairs()
+    part = Diag(whole.values[own]) if isinstance(whole, Diag) else None
+    if part is None:
+        part = whole if len(own) == law.size else Dense(whole.dense()[own][:, own])
+    return [(part, torch.arange(len(own), device=own.device))]
 
 
 def unknown(variable: Variable) -> UnsupportedError:

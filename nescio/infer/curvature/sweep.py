@@ -44,7 +44,7 @@ class Sweep:
         self, model: Model, params: Params, index: dict[str, Tensor], source: Source, samples: int | None, noise: Noise
     ) -> None:
         self.model, self.source, self.samples, self.noise = model, source, samples, noise
-        self.size = sum(place.numel() for place in index.values())
+        self.size = sum(int((place >= 0).sum()) for place in index.values())
         self.log_likelihood = torch.zeros((), dtype=torch.float64)  # of all data, after a sweep
         own, self.numbers = sort(params, model.likelihood)
         self.graph = any(number.requires_grad for number in self.numbers.values())
