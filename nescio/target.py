@@ -169,6 +169,7 @@ class Target:
         others = [] if batch.own else data
         key = (move, batch.weight, batch.own, prior)
         if key not in self.code:
+            Bound(self, batch, prior).check()  # before tracing, which knows no numbers
             counts = (len(chains), len(own), len(shared), len(others))
 
             def function(*tensors: Tensor) -> tuple[Tensor, ...]:
@@ -214,8 +215,12 @@ class Target:
         model, temperature = self.model, self.temperature
 
         def one(v: Tensor, x: Any, y: Any, buffers: Params) -> tuple[Tensor, Params]:
-            point = model.prior.unpack(v, self.centred)
             buffers = {name: b.clone() for name, b in buffers.items()}  # training writes into them
+            if prior and self.centred and not jacobian:
+                named, log_prior = model.prior.trained(v)
+                likelihood = batch.weight * model.log_likelihood({**named, **buffers}, x, y, training)
+                return (log_prior + likelihood) / temperature, buffers
+            point = model.prior.unpack(v, self.centred)
             params = {**model.prior.params(point.values), **buffers}
             likelihood = batch.weight * model.log_likelihood(params, x, y, training)
             if not prior:
@@ -232,7 +237,7 @@ class Target:
                 return vmap(one, in_dims=axes, randomness="different")(full, batch.x, batch.y, statistics)
             first = {name: b[0] for name, b in statistics.items()}
             x, y = (take(batch.x), take(batch.y)) if batch.own else (batch.x, batch.y)
-            value, buffers = one(full[0], x, y, first)
+            value, buffers = one(full.reshape(-1), x, y, first)  # not full[0], whose way back fills a tensor with zeros
         return value[None], {name: b[None] for name, b in buffers.items()}
 
     def _each(self, function: Callable[[Tensor], Tensor], stacked: Tensor) -> Tensor:
@@ -254,19 +259,22 @@ class Bound(NamedTuple):
         return self.gradient(u, {}, training=False)[:2]
 
     def gradient(self, u: Tensor, statistics: Params, training: bool) -> tuple[Tensor, Tensor, Params]:
+        self.check()
         u = u.detach().requires_grad_()
-        if self.target.model.network.recomputes(take(self.batch.x) if self.batch.own else self.batch.x):
-            raise UnsupportedError(
-                "a network must not be called again on the way back, when its weights are others",
-                "torch.utils.checkpoint in it",
-                "switch it off (rows are summed in parts where memory is short), or use VI",
-            )
         if training:
             value, after = self.target.log_posterior(u, self.batch, statistics)
         else:
             value, after = self.target._evaluate(u, self.batch, {}, jacobian=True, training=False, prior=self.prior)
         (gradient,) = torch.autograd.grad(value.sum(), u)
         return value.detach(), gradient, {name: b.detach() for name, b in after.items()}
+
+    def check(self) -> None:
+        if self.target.model.network.recomputes(take(self.batch.x) if self.batch.own else self.batch.x):
+            raise UnsupportedError(
+                "a network must not be called again on the way back, when its weights are others",
+                "torch.utils.checkpoint in it",
+                "switch it off (rows are summed in parts where memory is short), or use VI",
+            )
 
 
 def evaluate(gradient: Gradient, u: Tensor) -> tuple[Tensor, Tensor]:

@@ -121,7 +121,7 @@ def test_samplers_run_on_the_gpu_and_resume_there(method: Sampler, tmp_path: Pat
 
 def test_constants_of_recorded_code_stay_where_they_are() -> None:
     """The graph knows their addresses only: freed, the next small tensors would be written over them."""
-    code = Compiled(lambda u: (u * torch.tensor(3.0) + torch.tensor([1.0, 2.0]),))
+    code = Compiled(lambda u: (u * torch.tensor(3.0) + torch.tensor([1.0, 2.0], device=u.device),))
     u = torch.randn(5, 2, device="cuda")
     code([u], [])
     others = [torch.full((2,), float(i), device="cuda") for i in range(2000)]

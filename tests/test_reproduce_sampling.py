@@ -179,7 +179,7 @@ def test_truth_resumes_and_keeps_to_its_budget(truth: Path, tmp_path: Path, monk
 
     def score(path: Path, name: str, chains: int, device: str) -> dict[str, Any]:
         scored.append(f"{path.stem}, {name}")
-        own = {"row": scored[-1], "n": chains, "settings": repr(reproduce.METHODS[name]), "right": True}
+        own = {"row": scored[-1], "n": chains * reproduce.DRAWS, "settings": repr(reproduce.METHODS[name]), "right": True}
         return own | {"ours": 0.0, "sd_error": 0.0, "seconds": 0.0, "acceptance": 1.0, "made": reproduce.origin()}
 
     monkeypatch.setattr(reproduce, "score", score)
@@ -203,10 +203,12 @@ def test_verdict_sees_small_faults(truth: Path, monkeypatch: pytest.MonkeyPatch)
     reproduce = script("truth", monkeypatch)
     for stem, shift in (("linear/mesquite-logmesquite", 0.06), ("logistic/german_credit", 0.035)):
         known = reproduce.problem(truth / f"{stem}.json")
-        z = np.random.default_rng(0).standard_normal((40_000, len(known.mean)))
+        z = np.random.default_rng(0).standard_normal((4000, 10, len(known.mean)))
         assert reproduce.verdict(known.mean + known.sd * z, known)["right"] is True
         assert reproduce.verdict(known.mean + known.sd * (z + shift), known)["right"] is False
         assert reproduce.verdict(known.mean + 1.06 * known.sd * z, known)["right"] is False
+        alike = z[:, :1] + 0 * z  # ten draws of a chain that are one: four thousand in truth, and the error says so
+        assert reproduce.verdict(known.mean + known.sd * alike, known)["ours"] < reproduce.Z
         z[0] = np.nan
         assert reproduce.verdict(known.mean + known.sd * z, known)["right"] is False
 
