@@ -9,6 +9,7 @@ from nescio.data.entries import Entry
 from nescio.data.images import images, mnist, undelta
 from nescio.data.registry import arrays, datasets, find, load_uci
 from nescio.data.scaling import Scaling, Standardize, standardize
+from nescio.data.sequences import padded
 from nescio.data.tables import Table, read_table
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "images",
     "load_uci",
     "mnist",
+    "padded",
     "read_table",
     "standardize",
     "toys",

@@ -4,6 +4,7 @@ from nescio.likelihoods.classes import Bernoulli, Categorical
 from nescio.likelihoods.gaussian import Gaussian, Heteroscedastic
 from nescio.likelihoods.latent import Latent
 from nescio.likelihoods.likelihood import Likelihood
+from nescio.likelihoods.masked import Masked
 from nescio.likelihoods.multitask import MultiTask
 from nescio.likelihoods.partly import PartlyLabelled
 from nescio.likelihoods.pixels import ContinuousBernoulli
@@ -16,6 +17,7 @@ __all__ = [
     "Heteroscedastic",
     "Latent",
     "Likelihood",
+    "Masked",
     "MultiTask",
     "PartlyLabelled",
 ]

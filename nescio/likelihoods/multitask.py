@@ -2,14 +2,15 @@
 
     MultiTask(depth=Gaussian(Learned(1.)), seg=Categorical(Learned(1.)))
 
-The network returns a dictionary with these keys, and so does the data. The log density is the sum, in which a noise scale σ acts as
-the weight 1/(2σ²) of a squared error (1/σ² of a cross-entropy) and as its own penalty.
+The network returns a dictionary with these keys, and so does the data; labels that only some rows have are `Masked`. The log density is
+the sum, in which a noise scale σ acts as the weight 1/(2σ²) of a squared error (1/σ² of a cross-entropy) and as its own penalty.
 """
 
 from __future__ import annotations
 
 from typing import Any, final
 
+import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
@@ -17,6 +18,7 @@ from nescio.densities import Joint
 from nescio.errors import InputError
 from nescio.laws.law import Constraint, Number
 from nescio.likelihoods.likelihood import Likelihood
+from nescio.likelihoods.masked import Masked, refuse_empty
 
 
 @final
@@ -48,4 +50,7 @@ class MultiTask(Likelihood):
                     f"{what} must be a dictionary with the tasks {sorted(self.tasks)}", str(got), "name them alike"
                 )
         for name, task in self.tasks.items():
-            task.check(f[name], y[name])
+            (task.check_known if isinstance(task, Masked) else task.check)(f[name], y[name])
+        masked = [task.absent(y[name]) for name, task in self.tasks.items() if isinstance(task, Masked)]
+        if len(masked) == len(self.tasks):
+            refuse_empty(torch.stack(masked).all(0), "label of some task")

@@ -13,6 +13,7 @@ from nescio.nets.mlp import lenet_300_100, mlp
 from nescio.nets.norm import FilterResponseNorm
 from nescio.nets.recurrent import lstm_classifier
 from nescio.nets.resnet import resnet20
+from nescio.nets.segmenter import segmenter
 from nescio.nets.vae import VAE, Autoencoder, Encoder, autoencoder, cvae, vae
 
 __all__ = [
@@ -31,5 +32,6 @@ __all__ = [
     "m2",
     "mlp",
     "resnet20",
+    "segmenter",
     "vae",
 ]

@@ -34,6 +34,8 @@ class _LSTMClassifier(nn.Module):
                 f"{tokens.dtype} of shape {tuple(tokens.shape)}",
                 "pad the sequences into one integer tensor",
             )
+        if not tokens.shape[1]:
+            raise InputError("a sequence must have at least one token", "length zero", "leave empty sequences out")
         valid = (tokens != self.padding).unsqueeze(-1)  # (sequences, steps, 1)
         drive = self.from_input(self.embedding(tokens))  # (sequences, steps, 4 hidden)
         state = cell = drive.new_zeros(tokens.shape[0], self.hidden)

@@ -22,6 +22,7 @@ from nescio.densities import Joint, log_density
 from nescio.errors import UnsupportedError
 from nescio.jacobian.local import pulled
 from nescio.laws.law import unvalidated
+from nescio.likelihoods.masked import known, like
 from nescio.likelihoods.tilted import TiltedUniform
 from nescio.noise import Noise
 
@@ -57,36 +58,43 @@ def columns(observe: Observe, f: Any, y: Any, graph: bool = False) -> list[Tenso
         parts = observed.parts if isinstance(observed, Joint) else {"": observed}
         found = []
         for task, part in parts.items():
-            own = roots(part, graph)
+            own, seen = roots(part, graph), y[task] if isinstance(observed, Joint) else y
             if own is None:
-                density = log_density(part, y[task] if isinstance(observed, Joint) else y, lead=1)
-                found.append(from_hessian(density, leaves, graph))
+                found.append(from_hessian(log_density(part, seen, lead=1), leaves, graph))
             else:
-                found += [pulled([eta], leaves, [root], batched=True) for eta, root in own]
+                found += [pulled([eta], leaves, [root * known(part, eta, seen)], batched=True) for eta, root in own]
         together = [torch.cat(each) for each in zip(*found, strict=True)]
     return together if graph else [each.detach() for each in together]
 
 
-def sampled(observe: Observe, f: Any, samples: int, noise: Noise) -> list[Tensor]:
-    """(samples, *output): the gradient at outcomes drawn from the likelihood itself; right on average."""
+def sampled(observe: Observe, f: Any, samples: int, noise: Noise, y: Any = None) -> list[Tensor]:
+    """(samples, *output): the gradient at outcomes drawn from the likelihood itself; right on average. `y`: what may be missing."""
     leaves, form = detached(f)
     with unvalidated(), torch.enable_grad(), noise.scope():
         observed = observe(tree_unflatten(leaves, form))
         found = []
         for _ in range(samples):
-            density = log_density(observed, observed.sample(), lead=1).sum() / samples**0.5
+            drawn = observed.sample() if y is None else hidden(observed, observed.sample(), y)
+            density = log_density(observed, drawn, lead=1).sum() / samples**0.5
             slopes = torch.autograd.grad(density, leaves, retain_graph=True, allow_unused=True)
             found.append([torch.zeros_like(x) if s is None else s for s, x in zip(slopes, leaves, strict=True)])
     return [torch.stack(each).detach() for each in zip(*found, strict=True)]
 
 
+def hidden(observed: Distribution, drawn: Any, y: Any) -> Any:
+    """Outcomes without those whose labels are missing."""
+    if isinstance(observed, Joint):
+        return {task: like(part, drawn[task], y[task]) for task, part in observed.parts.items()}
+    return like(observed, drawn, y)
+
+
 def roots(observed: Distribution, graph: bool) -> list[tuple[Tensor, Tensor]] | None:
     """(η, columns (K, *η)) for each number that depends on f; a column for each entry of an example's η."""
-    known = information(observed)
-    if known is None:
+    scaled = information(observed)
+    if scaled is None:
         return None
     found = []
-    for eta, root in known:
+    for eta, root in scaled:
         if eta.requires_grad:
             count = prod(eta.shape[1:])
             if count**2 > LARGEST:

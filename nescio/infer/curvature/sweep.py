@@ -78,7 +78,7 @@ class Sweep:
     def columns(self, forward: Pass, y: Any, noise: Noise) -> list[Tensor]:
         if self.samples is None:
             return columns(self.observe, forward.f, y, self.graph)
-        return sampled(self.observe, forward.f, self.samples, noise)
+        return sampled(self.observe, forward.f, self.samples, noise, y)
 
     def observe(self, f: Any) -> Any:
         return self.model.likelihood.observe(f, **self.numbers)
