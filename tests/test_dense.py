@@ -201,7 +201,7 @@ METHODS: dict[str, Method] = {
     "mean field": VI(MeanField(), epochs=1),
     "ensemble": 2 * MAP(epochs=1),
     "Laplace": MAP(epochs=1) >> Laplace(diag, samples=1),
-    "HMC": HMC(draws=3, warmup=2, leapfrog=2),
+    "HMC": 2 * HMC(draws=3, warmup=2, leapfrog=2),
     "several Laplace": 2 * (MAP(epochs=1) >> Laplace(diag, samples=1)),
 }
 CASES = [
