@@ -57,3 +57,8 @@ def at_least(differences: Sequence[float] | np.ndarray) -> float:
     if len(values) < 2:
         return -math.inf
     return float(values.mean() - 2 * values.std(ddof=1) / math.sqrt(len(values)))
+
+
+def at_most(differences: Sequence[float] | np.ndarray) -> float:
+    """Their mean and two standard errors."""
+    return -at_least(-np.asarray(differences, dtype=np.float64))

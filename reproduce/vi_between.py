@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 from expectation import Expectation, Numbers, at_least
+from resumable import Job, Line
 from torch import nn
 
 from nescio import Model, Posterior, fit
@@ -35,7 +36,7 @@ from nescio.report.style import CYCLE, EPISTEMIC, GREY, INK, canvas, styled
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-POINTS, NOISE, WIDTH, CHAINS = 100, 0.2, 50, 4
+POINTS, NOISE, WIDTH, CHAINS, SEEDS = 100, 0.2, 50, 4, 3
 FAMILIES: dict[str, Family] = {
     "MeanField": MeanField(),
     "MatrixNormal": MatrixNormal(),
@@ -95,32 +96,49 @@ def spread(posterior: Posterior, x: torch.Tensor, draws: int | None) -> tuple[np
     return array(predictive.mean[:, 0]), array(predictive.epistemic[:, 0]) ** 0.5
 
 
-def between_data(
-    names: Sequence[str],
-    epochs: int = 5000,
-    seeds: int = 3,
-    draws: int = 1500,
-    warmup: int = 500,
-    leapfrog: int = 200,
-    many: int = 2000,
-) -> Numbers:
-    """Standard deviations of f on a grid, by HMC and by each family, (seeds, points)."""
-    x = torch.linspace(-3.0, 3.0, 121)[:, None]
-    model, data = problem(0)
-    reference = sampled(model, data, draws, warmup, leapfrog)
-    mixed = diagnose(functions(reference, x))
-    mean, sd = spread(reference, x, None)
-    numbers = {"x": array(x[:, 0]), "x_train": array(data[0][:, 0]), "y_train": array(data[1][:, 0])}
-    numbers |= {"HMC_mean": mean, "HMC_sd": sd, "HMC_rhat": mixed.rhat, "HMC_ess": mixed.ess_bulk}
-    for name in names:
-        found, elbo, away = [], [], []
-        for seed in range(seeds):
-            posterior = approximated(problem(seed)[0], data, FAMILIES[name], epochs, POINTS, seed)
-            found.append(spread(posterior, x, many))
-            away.append(misfit(posterior, data, many, NOISE))
-            elbo.append(posterior.info["elbo"])
-        numbers |= {f"{name}_mean": np.stack([m for m, _ in found]), f"{name}_sd": np.stack([s for _, s in found])}
-        numbers |= {f"{name}_elbo": np.array(elbo), f"{name}_misfit": np.array(away)}
+GRID = torch.linspace(-3.0, 3.0, 121)[:, None]
+FULL: Job = {"draws": 1500, "warmup": 500, "leapfrog": 200}  # of HMC
+SHORT: Job = {"draws": 8, "warmup": 8, "leapfrog": 4}
+
+
+def between_jobs(names: Sequence[str], epochs: int, quick: bool) -> list[Job]:
+    """HMC once, each family from three starts."""
+    some, epochs, many = (SHORT, 4, 20) if quick else (FULL, epochs, 2000)
+    each = [
+        {"experiment": "between", "method": name, "seed": seed, "epochs": epochs, "many": many}
+        for name in names
+        for seed in range(2 if quick else SEEDS)
+    ]
+    return [{"experiment": "between", "method": "HMC", **some}, *each]
+
+
+def between_work(job: Job) -> Line:
+    """Mean and standard deviation of f on the grid."""
+    model, data = problem(job.get("seed", 0))
+    if job["method"] == "HMC":
+        reference = sampled(model, data, job["draws"], job["warmup"], job["leapfrog"])
+        mixed, (mean, sd) = diagnose(functions(reference, GRID)), spread(reference, GRID, None)
+        return {
+            "mean": mean.tolist(),
+            "sd": sd.tolist(),
+            "rhat": mixed.rhat.tolist(),
+            "ess": mixed.ess_bulk.tolist(),
+        }
+    posterior = approximated(model, data, FAMILIES[job["method"]], job["epochs"], POINTS, job["seed"])
+    mean, sd = spread(posterior, GRID, job["many"])
+    away = misfit(posterior, data, job["many"], NOISE)
+    return {"mean": mean.tolist(), "sd": sd.tolist(), "misfit": away, "elbo": posterior.info["elbo"]}
+
+
+def between_numbers(lines: Sequence[Line]) -> Numbers:
+    """Of HMC (points,), of each family (seeds, points)."""
+    x, y = problem(0)[1]
+    numbers = {"x": array(GRID[:, 0]), "x_train": array(x[:, 0]), "y_train": array(y[:, 0])}
+    for name in ("HMC", *FAMILIES):
+        own = [line for line in lines if line["job"]["method"] == name]
+        for key in [key for key in ("mean", "sd", "rhat", "ess", "misfit", "elbo") if own and key in own[0]]:
+            values = np.array([line[key] for line in own])
+            numbers[f"{name}_{key}"] = values[0] if name == "HMC" else values
     return numbers
 
 

@@ -8,13 +8,15 @@ numbers of points from one sequence; a regular posterior narrows as N to the pow
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from expectation import Expectation, Numbers
+from resumable import Job, Line
 from torch import Tensor, nn
-from vi_between import approximated, fits, misfit, sampled, spread
+from vi_between import SHORT, approximated, fits, misfit, sampled, spread
 
 from nescio import Model
 from nescio.diagnose import diagnose
@@ -24,13 +26,12 @@ from nescio.likelihoods import Gaussian
 from nescio.nets import mlp
 from nescio.noise import Noise
 from nescio.posterior.mixing import functions
-from nescio.report.figures.arrays import array
 from nescio.report.style import CYCLE, GREY, canvas, styled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-NOISE, WIDTH, DROP, BATCH = 0.2, 20, 0.1, 30
+NOISE, WIDTH, DROP, BATCH, SEEDS = 0.2, 20, 0.1, 30, 3
 SIZES = (30, 100, 300, 1000, 3000)
 FAMILIES: dict[str, Family] = {
     "MC dropout": BernoulliDropout({"0.*": 0.0, "*": DROP}),
@@ -38,6 +39,7 @@ FAMILIES: dict[str, Family] = {
     "MeanField": MeanField(),
 }
 METHODS = ("HMC", *FAMILIES)
+INSIDE = torch.linspace(-1.8, 1.8, 37)[:, None]
 
 
 def points(n: int) -> tuple[Tensor, Tensor]:
@@ -54,34 +56,44 @@ def problem(seed: int) -> Model:
     return Model(net, {"0.*": Normal(0.0, 2.0), "*": Normal(0.0, 1.0)}, Gaussian(NOISE))
 
 
-def concentration_data(
-    sizes: Sequence[int] = SIZES,
-    steps: int = 5000,
-    seeds: int = 3,
-    draws: int = 500,
-    warmup: int = 500,
-    leapfrog: int = 200,
-    many: int = 1000,
-) -> Numbers:
-    """Root mean square over the range of the data of the standard deviation of f: (sizes,) by HMC, (seeds, sizes) by families."""
-    x = torch.linspace(-1.8, 1.8, 37)[:, None]
-    numbers = {key: np.zeros((seeds, len(sizes))) for name in FAMILIES for key in (name, f"{name}_misfit")}
-    numbers |= {"N": np.array(sizes), "HMC": np.zeros(len(sizes)), "HMC_rhat": np.zeros(len(sizes))}
+def concentration_jobs(quick: bool) -> list[Job]:
+    sizes, steps, seeds, many = ((30, 60), 4, 2, 20) if quick else (SIZES, 5000, SEEDS, 1000)
+    some = SHORT if quick else {"draws": 500, "warmup": 500, "leapfrog": 200}
+    jobs: list[Job] = [{"experiment": "concentration", "method": "HMC", "points": n, **some} for n in reversed(sizes)]
+    for name, n, seed in product(FAMILIES, reversed(sizes), range(seeds)):
+        own = {"method": name, "points": n, "seed": seed, "steps": steps, "many": many}
+        jobs.append({"experiment": "concentration", **own})
+    return jobs
 
-    def whole(sd: np.ndarray) -> float:
-        return float(np.sqrt(np.square(sd).mean()))
 
-    for i, n in enumerate(sizes):
-        data = points(n)
-        reference = sampled(problem(0), data, draws, warmup, leapfrog)
-        numbers["HMC"][i] = whole(spread(reference, x, None)[1])
-        numbers["HMC_rhat"][i] = diagnose(functions(reference, x)).rhat.max()
-        for name, family in FAMILIES.items():
-            for seed in range(seeds):
-                posterior = approximated(problem(seed), data, family, max(1, steps * BATCH // n), BATCH, seed)
-                numbers[name][seed, i] = whole(spread(posterior, x, many)[1])
-                numbers[f"{name}_misfit"][seed, i] = misfit(posterior, data, many, NOISE)
-    numbers["x"] = array(x[:, 0])
+def concentration_work(job: Job) -> Line:
+    """Root mean square over the range of the data of the standard deviation of f."""
+    n = job["points"]
+    data = points(n)
+    if job["method"] == "HMC":
+        reference = sampled(problem(0), data, job["draws"], job["warmup"], job["leapfrog"])
+        rhat = float(diagnose(functions(reference, INSIDE)).rhat.max())
+        return {"sd": whole(spread(reference, INSIDE, None)[1]), "rhat": rhat}
+    epochs = max(1, job["steps"] * BATCH // n)
+    posterior = approximated(problem(job["seed"]), data, FAMILIES[job["method"]], epochs, BATCH, job["seed"])
+    away = misfit(posterior, data, job["many"], NOISE)
+    return {"sd": whole(spread(posterior, INSIDE, job["many"])[1]), "misfit": away}
+
+
+def whole(sd: np.ndarray) -> float:
+    return float(np.sqrt(np.square(sd).mean()))
+
+
+def concentration_numbers(lines: Sequence[Line]) -> Numbers:
+    """(sizes,) by HMC, (seeds, sizes) by families."""
+    of = {(line["job"]["method"], line["job"]["points"], line["job"].get("seed")): line for line in lines}
+    sizes, seeds = sorted({n for _, n, _ in of}), sorted({seed for _, _, seed in of if seed is not None})
+    numbers = {"N": np.array(sizes)}
+    for key, name in {"sd": "HMC", "rhat": "HMC_rhat"}.items():
+        numbers[name] = np.array([of["HMC", n, None][key] for n in sizes])
+    for name in FAMILIES:
+        for key, label in {"sd": name, "misfit": f"{name}_misfit"}.items():
+            numbers[label] = np.array([[of[name, n, seed][key] for n in sizes] for seed in seeds])
     return numbers
 
 

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from expectation import Expectation, Numbers, at_least
+from resumable import Job, Line
 from torch import nn
-from vi_between import fits, misfit, places, root_mean_square, spread
+from vi_between import GRID, fits, misfit, places, root_mean_square, spread
 
 from nescio import Model, fit
 from nescio.data.toys import gap
@@ -33,33 +33,47 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDTHS = (16, 64, 256, 1024)
-POINTS, NOISE, START = 200, 0.1, 0.1
+POINTS, NOISE, START, SEEDS = 200, 0.1, 0.1, 3
 LAYERS = {"2.weight": "into the second layer", "4.weight": "into the output"}
 
 
-def rates_data(widths: Sequence[int] = WIDTHS, epochs: int = 2000, seeds: int = 3, many: int = 1000) -> Numbers:
-    """Two hidden ReLU layers; the input is never dropped. Rates (seeds, widths)."""
-    x = torch.linspace(-3.0, 3.0, 121)[:, None]
+def rates_jobs(quick: bool) -> list[Job]:
+    """The widest first: it takes longest."""
+    widths, epochs, seeds, many = ((4, 8), 4, 2, 20) if quick else (WIDTHS, 2000, SEEDS, 1000)
+    common = {"epochs": epochs, "many": many}
+    return [
+        {"experiment": "rates", "width": w, "seed": seed, **common} for w in reversed(widths) for seed in range(seeds)
+    ]
+
+
+def rates_work(job: Job) -> Line:
+    """Two hidden ReLU layers; the input is never dropped."""
     data, test = gap(POINTS, NOISE, 0), gap(1000, NOISE, 1)
-    shape = (seeds, len(widths))
-    numbers = {name: np.zeros(shape) for name in (*LAYERS, "gap", "nll", "misfit")}
-    numbers |= {"width": np.array(widths), "x": array(x[:, 0])}
-    inside = places(numbers)[0]
-    for i, width in enumerate(widths):
-        for seed in range(seeds):
-            with Noise(seed).at("rates").scope():
-                net = mlp(1, width, width, 1, activation=nn.ReLU)
-            prior = {"0.weight": Normal(0.0, 2.0), "*.weight": Normal(0.0, fan_in), "*": Normal(0.0, 1.0)}
-            batch = {"epochs": epochs, "lr": 3e-3, "batch_size": POINTS // 2}
-            method = MAP(**batch) >> VI(ConcreteDropout({"0.*": 0.0, "*": START}), **batch)
-            posterior = fit(Model(net, prior, Gaussian(NOISE)), data, method, seed=seed)
-            assert isinstance(posterior, Variational)
-            numbers["misfit"][seed, i] = misfit(posterior, data, many, NOISE)
-            for name, rate in drop_rates(posterior.q).items():
-                numbers[name][seed, i] = float(rate)
-            numbers["gap"][seed, i] = root_mean_square(spread(posterior, x, many)[1], inside)
-            numbers["nll"][seed, i] = nll(posterior.predict(test[0], draws=many), test[1])
-    return numbers
+    width, seed, many = job["width"], job["seed"], job["many"]
+    with Noise(seed).at("rates").scope():
+        net = mlp(1, width, width, 1, activation=nn.ReLU)
+    prior = {"0.weight": Normal(0.0, 2.0), "*.weight": Normal(0.0, fan_in), "*": Normal(0.0, 1.0)}
+    batch = {"epochs": job["epochs"], "lr": 3e-3, "batch_size": POINTS // 2}
+    method = MAP(**batch) >> VI(ConcreteDropout({"0.*": 0.0, "*": START}), **batch)
+    posterior = fit(Model(net, prior, Gaussian(NOISE)), data, method, seed=seed)
+    assert isinstance(posterior, Variational)
+    inside = places({"x": array(GRID[:, 0])})[0]
+    return {
+        **{name: float(rate) for name, rate in drop_rates(posterior.q).items()},
+        "misfit": misfit(posterior, data, many, NOISE),
+        "gap": float(root_mean_square(spread(posterior, GRID, many)[1], inside)),
+        "nll": nll(posterior.predict(test[0], draws=many), test[1]),
+    }
+
+
+def rates_numbers(lines: Sequence[Line]) -> Numbers:
+    """(seeds, widths) each."""
+    widths = sorted({line["job"]["width"] for line in lines})
+    of = {(line["job"]["width"], line["job"]["seed"]): line for line in lines}
+    seeds = sorted({seed for _, seed in of})
+    keys = (*LAYERS, "gap", "nll", "misfit")
+    numbers = {key: np.array([[of[w, seed][key] for w in widths] for seed in seeds]) for key in keys}
+    return {**numbers, "width": np.array(widths)}
 
 
 def rates_checks(numbers: Numbers) -> Iterator[Expectation]:

@@ -62,11 +62,17 @@ def check_figure(path: Path, alt: str) -> None:
 
 
 @pytest.mark.parametrize("name", CRITICISMS)
-def test_criticisms_quick(name: str, script: Callable[[str], ModuleType], tmp_path: Path) -> None:
+def test_criticisms_quick(
+    name: str, script: Callable[[str], ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     reproduce = script("vi_criticisms")
     assert tuple(reproduce.EXPERIMENTS) == CRITICISMS
-    rows = reproduce.main([name, "--quick", "--out", str(tmp_path), "--results", str(tmp_path)])[name]
+    flags = [name, "--quick", "--out", str(tmp_path)]
+    assert reproduce.main([*flags, "--budget", "0"]) == {}
+    rows = reproduce.main([*flags, "--figures", str(tmp_path)])[name]
     check_kept(f"vi_{name}", rows, tmp_path)
+    monkeypatch.setattr(reproduce, "WORK", {})  # nothing is fitted a second time
+    assert reproduce.main(flags) == {name: rows}
     for path in (tmp_path / f"vi_{name}.svg", ROOT / "docs" / "figures" / f"vi_{name}.svg"):
         if path.exists() or path.parent == tmp_path:
             check_figure(path, reproduce.EXPERIMENTS[name].alt)
@@ -140,6 +146,7 @@ def test_an_expectation(script: Callable[[str], ModuleType]) -> None:
     assert told["right"] is None and "bounds" not in told
     assert of.at_least([1.0]) == -math.inf
     assert of.at_least([1.0, 2.0, 3.0]) == pytest.approx(2 - 2 / math.sqrt(3))
+    assert of.at_most([1.0, 2.0, 3.0]) == pytest.approx(2 + 2 / math.sqrt(3)) and of.at_most([1.0]) == math.inf
     lines = of.show([inside.to_row((), False), told]).splitlines()
     assert lines[0].endswith("[0.5, ]  as expected") and lines[1].endswith("1")
 
@@ -179,17 +186,20 @@ def test_between_expects(script: Callable[[str], ModuleType]) -> None:
 
 def test_bands_expect(script: Callable[[str], ModuleType]) -> None:
     of = script("vi_bands")
-    d = np.array(of.DISTANCES)
-    ends = {"ReLU": d, "tanh": np.ones(len(d))}
+    d, seeds = np.array(of.DISTANCES), np.array([0.99, 1.0, 1.01])[:, None]
+    ends = {"ReLU": d * seeds, "tanh": np.ones((3, len(d)))}
     right = {f"{method}, {name}, far": ends[name] for method in of.METHODS for name in ends}
     keys = list(right)
+    right |= {f"HMC, {name}, far": ends[name][:1] for name in ends}
     right |= {f"HMC, {name}, rhat": np.ones(3) for name in ends}
-    right |= {key.replace("far", "misfit"): np.array(1.0) for key in keys}
+    right |= {key.replace("far", "misfit"): np.array([1.0]) for key in keys}
     assert wrong(of.bands_checks, right) == set()
     assert wrong(of.bands_checks, right | {"HMC, tanh, rhat": np.full(3, 1.2)}) == {"HMC, tanh"}
     for key in keys:
         other = ends["tanh" if "ReLU" in key else "ReLU"]
         assert wrong(of.bands_checks, right | {key: other}) == {key.removesuffix(", far")}
+    uneven = np.stack([np.array([1, 1, 1, g]) for g in (1.0, 1.0, 4.0)])  # 2 in the mean, by one seed alone
+    assert wrong(of.bands_checks, right | {"MeanField, ReLU, far": uneven}) == {"MeanField, ReLU"}
 
 
 def test_rates_expect(script: Callable[[str], ModuleType]) -> None:
