@@ -1,30 +1,73 @@
-"""The command line as a user meets it: exit codes, one-line errors, speed of --help."""
+"""The command line as a user meets it: exit codes, one-line errors, speed of --help, fit, predict, resume, rerun."""
 
 from __future__ import annotations
 
+import csv
+import json
 import os
-import re
 import signal
 import subprocess
 import sys
-import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
+import pytest
+from commands import call
+
+from nescio.infer import Progress
+from nescio.runs import open_run
+
 NESCIO = [sys.executable, "-m", "nescio.cli.main"]
+FAST = "2 * MAP(epochs=3)"
 
 
-def run(*arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*NESCIO, *arguments], capture_output=True, text=True, env={**os.environ, **(env or {})})
+def table(path: Path, rows: int = 60, holes: bool = False) -> Path:
+    """Numbers, a category, and (where asked for) empty cells; y = 3 a + 2 [kind = red] + noise, cls = sign of a."""
+    rng = np.random.default_rng(0)
+    a, noise = rng.normal(size=rows), rng.normal(size=rows)
+    kind = rng.choice(["red", "blue"], rows)
+    lines = ["a,kind,same,y,cls"]
+    for i in range(rows):
+        cell = "" if holes and i % 7 == 0 else f"{a[i]:.4f}"
+        lines.append(
+            f"{cell},{kind[i]},5,{3 * a[i] + 2 * (kind[i] == 'red') + 0.1 * noise[i]:.4f},{'up' if a[i] > 0 else 'down'}"
+        )
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("fitted")
+    arguments = ("--target", "y", "--ignore", "cls", "--method", FAST, "--out", str(place / "run"), "--json")
+    done = call("fit", str(table(place / "t.csv", holes=True)), *arguments)
+    assert done.code == 0, done.err
+    (place / "said.json").write_text(done.out)
+    return place
+
+
+@pytest.fixture(scope="module")
+def classified(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("classified")
+    arguments = ("--target", "cls", "--method", "2 * MAP(epochs=30)", "--out", str(place / "run"), "--test", "0.3")
+    done = call("fit", str(table(place / "t.csv", 120)), *arguments)
+    assert done.code == 0, done.err
+    return place
+
+
+# ---- the door itself -----------------------------------------------------------------------------------------------
 
 
 def test_help_is_fast() -> None:
     """At most 0.3 s of processor time on an idle machine; allowed thrice that here, where two workers share two cores."""
     fastest = 10.0
     for _ in range(3):
-        before = time.perf_counter()
-        done = run("--help")
-        fastest = min(fastest, time.perf_counter() - before)
-    assert done.returncode == 0 and "demo" in done.stdout
+        before = os.times().children_user + os.times().children_system
+        done = subprocess.run([*NESCIO, "--help"], capture_output=True, text=True)
+        fastest = min(fastest, os.times().children_user + os.times().children_system - before)
+    assert done.returncode == 0 and "predict" in done.stdout
     assert fastest < 0.9
 
 
@@ -33,44 +76,257 @@ def test_help_does_not_import_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"
 
 
-def test_demo_prints_a_table_and_draws_two_pictures(tmp_path: Path) -> None:
-    done = run("demo", "--quick", "--out", str(tmp_path / "demo"))
-    assert done.returncode == 0, done.stderr
-    assert "ensemble of 10" in done.stdout
-    for name in ("concrete", "gap"):
-        assert (tmp_path / "demo" / f"{name}.svg").read_text().startswith("<?xml")
-        assert (tmp_path / "demo" / f"{name}.csv").stat().st_size > 100
-
-
-def test_the_demo_is_reproducible(tmp_path: Path) -> None:
-    tables = [run("demo", "--quick", "--out", str(tmp_path / str(i))).stdout for i in range(2)]
-    numbers = [re.findall(r"\d+\.\d+", table.split("picture")[0]) for table in tables]
-    assert numbers[0] == numbers[1] and len(numbers[0]) >= 8
-
-
-def test_bad_input_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
-    blocked = tmp_path / "file"
-    blocked.write_text("not a folder")
-    done = run("demo", "--quick", "--out", str(blocked))
-    assert done.returncode == 2
-    assert "Traceback" not in done.stderr and len(done.stderr.strip().splitlines()) == 1
-
-
 def test_an_unknown_command_is_exit_code_2() -> None:
-    done = run("frobnicate")
-    assert done.returncode == 2 and "Traceback" not in done.stderr
+    done = call("frobnicate")
+    assert done.code == 2 and "Traceback" not in done.err
 
 
-def test_datasets_lists_what_is_known(tmp_path: Path) -> None:
-    done = run("datasets", env={"NESCIO_DATA": str(tmp_path), "COLUMNS": "300"})
-    assert done.returncode == 0 and "mnist" in done.stdout and "no" in done.stdout
+WRONG = {
+    "no such file": (["fit", "nope.csv", "--target", "y"], "bundled are concrete"),
+    "wrong column": (["fit", "{t}", "--target", "z"], "choose of a, kind, same, y, cls"),
+    "no target": (["fit", "{t}"], "--target COLUMN"),
+    "wrong method": (["fit", "{t}", "--target", "y", "--method", "8 * (MPA() >> MCLMC())"], "did you mean MAP"),
+    "wrong prior": (["fit", "{t}", "--target", "y", "--prior", "Normal(0, HalfCauchy(1.).per('inputs'))"], "column"),
+    "wrong net": (["fit", "{t}", "--target", "y", "--net", "mlp(inputs, outputs, 0)"], "column 1 of"),
+    "too wide a net": (["fit", "{t}", "--target", "y", "--net", "mlp(inputs, 5, 7)"], "change the network"),
+    "classes of reals": (["fit", "{t}", "--target", "y", "--likelihood", "Categorical()"], "a numeric target"),
+    "missing targets": (["fit", "{hole}", "--target", "a"], "every row must have its target"),
+    "constant target": (["fit", "{t}", "--target", "same"], "must vary"),
+    "test of everything": (["fit", "{t}", "--target", "y", "--test", "1.5"], "[0, 1)"),
+    "both": (["fit", "{t}", "--resume", "x"], "leave DATA out"),
+    "nothing": (["fit"], "nescio fit DATA"),
+    "no run": (["predict", "nowhere", "{t}"], "nescio fit"),
+    "no entry": (["methods", "MPA"], "there are methods"),
+    "no data set": (["data", "add", "x.npz"], "mnist.npz"),
+}
 
 
-def test_an_interrupt_is_one_line_and_exit_code_130(tmp_path: Path) -> None:
-    child = subprocess.Popen(
-        [*NESCIO, "demo", "--out", str(tmp_path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+@pytest.mark.parametrize("name", WRONG)
+def test_bad_input_is_one_line_and_exit_code_2(name: str, tmp_path: Path) -> None:
+    arguments, said = WRONG[name]
+    files = {"t": table(tmp_path / "t.csv"), "hole": table(tmp_path / "hole.csv", holes=True)}
+    out = ["--out", str(tmp_path / "run")] if arguments[0] == "fit" and "--resume" not in arguments else []
+    done = call(*(a.format(**files) if "{" in a else a for a in arguments), *out)
+    assert done.code == 2 and said in done.err, done
+    assert "Traceback" not in done.err and len(done.err.strip().splitlines()) == 1 and not done.out
+
+
+# ---- fit -------------------------------------------------------------------------------------------------------------
+
+
+def test_what_was_done_is_said(fitted: Path) -> None:
+    said = json.loads((fitted / "said.json").read_text())
+    notes = " ".join(said["notes"])
+    for part in (
+        "empty cells = training mean",
+        "one-hot over 2 categories",
+        "left out, constant",
+        "6 more are held out",
+    ):
+        assert part in notes
+    assert (
+        "Gaussian(HalfNormal(1.0)) (a numeric target and only 54 rows" in notes
+        and "choose another with --likelihood" in notes
     )
-    time.sleep(6)  # imports take a while; training takes longer
-    child.send_signal(signal.SIGINT)
-    _, said = child.communicate(timeout=60)
-    assert child.returncode == 130 and said.strip() == "nescio: interrupted"
+    assert set(said["scores"]) == {"nll", "rmse", "crps", "coverage"} and said["held_out_rows"] == 6
+
+
+def test_the_folder_describes_itself(fitted: Path) -> None:
+    run = open_run(fitted / "run")
+    assert run.config.method == FAST and run.config.net == "mlp(inputs, 50, outputs)" and run.finished
+    assert json.loads((fitted / "run" / "environment.json").read_text())["torch"]
+    assert run.posterior().info["seed"] == 0
+    assert not list(fitted.glob("run/fit"))
+
+
+def test_a_default_is_chosen_by_size_and_said(tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("nescio.cli.fit.go", lambda run, *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+        done = call("fit", str(table(tmp_path / "t.csv")), "--target", "y", "--out", str(tmp_path / "run"))
+    assert done.code == 130 and "--resume" in done.err and len(done.err.splitlines()) == 1
+    assert "8 * (MAP(" in done.out and "small enough for samplers" in done.out
+
+
+def test_a_second_run_does_not_overwrite_the_first(fitted: Path) -> None:
+    done = call("fit", str(fitted / "t.csv"), "--target", "y", "--out", str(fitted / "run"))
+    assert done.code == 2 and "--resume" in done.err
+
+
+def test_a_run_can_be_repeated_from_its_folder(fitted: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "moved"
+    os.rename(fitted / "run", elsewhere)
+    try:
+        assert call("rerun", str(elsewhere), "--out", str(tmp_path / "again")).code == 0
+        first, second = (open_run(place) for place in (elsewhere, tmp_path / "again"))
+        assert first.metrics()["scores"] == second.metrics()["scores"]
+        assert first.posterior().theta.equal(second.posterior().theta)
+    finally:
+        os.rename(elsewhere, fitted / "run")
+
+
+def test_an_interrupt_keeps_the_draws_and_resume_goes_on(tmp_path: Path) -> None:
+    method = "2 * (MAP(epochs=2) >> HMC(draws=60, warmup=10, leapfrog=2))"
+    arguments = (
+        "fit",
+        str(table(tmp_path / "t.csv")),
+        "--target",
+        "y",
+        "--method",
+        method,
+        "--net",
+        "mlp(inputs, 3, outputs)",
+    )
+    assert call(*arguments, "--out", str(tmp_path / "whole")).code == 0
+
+    @contextmanager
+    def impatient(label: str) -> Iterator[Callable[[Progress], None]]:
+        def tell(report: Progress) -> None:
+            if report.method == "HMC" and report.done > 300:
+                signal.raise_signal(signal.SIGINT)
+
+        yield tell
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("nescio.cli.fit.bar", impatient)
+        patched.setattr("nescio.infer.iterative.time.monotonic", iter(range(10**9)).__next__)  # told of every step
+        done = call(*arguments, "--out", str(tmp_path / "run"))
+    assert done.code == 130 and "can be used" in done.err and len(done.err.strip().splitlines()) == 1, done
+    part = open_run(tmp_path / "run").posterior()
+    assert part.info["interrupted"] and 1 <= part.theta.shape[1] < 60 and len(part.theta) == 2
+    assert call("predict", str(tmp_path / "run"), str(tmp_path / "t.csv"), "--out", str(tmp_path / "p.csv")).code == 0
+    assert call("fit", "--resume", str(tmp_path / "run")).code == 0
+    after, reference = (open_run(tmp_path / name).posterior() for name in ("run", "whole"))
+    assert after.theta.equal(reference.theta) and "interrupted" not in after.info
+    again = call("fit", "--resume", str(tmp_path / "run"))
+    assert again.code == 2 and "finished" in again.err
+
+
+# ---- predict ---------------------------------------------------------------------------------------------------------
+
+
+def read(path: Path) -> list[dict[str, str]]:
+    with open(path, newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def test_numbers_are_predicted_with_their_parts(fitted: Path, tmp_path: Path) -> None:
+    new = tmp_path / "new.csv"
+    new.write_text(
+        "kind,a,extra\nred,0.5,1\ngreen,,2\nblue,40,3\n"
+    )  # no target, another order, a new category, a far row
+    done = call("predict", str(fitted / "run"), str(new), "--risk", "0.3", "--within", "1")
+    assert done.code == 0, done.err
+    rows = read(tmp_path / "new.predictions.csv")
+    assert [row["row"] for row in rows] == ["2", "3", "4"]
+    for row in rows:
+        assert float(row["low"]) < float(row["mean"]) < float(row["high"])
+    assert float(rows[2]["epistemic_sd"]) > float(rows[0]["epistemic_sd"]) and rows[2]["abstain"] == "true"
+    for part in ("extra", "green", "'I do not know'"):
+        assert part in done.out
+
+
+def test_classes_are_predicted_with_a_promise(classified: Path, tmp_path: Path) -> None:
+    out = tmp_path / "p.csv"
+    done = call(
+        "predict", str(classified / "run"), str(classified / "t.csv"), "--out", str(out), "--risk", "0.5", "--json"
+    )
+    assert done.code == 0, done.err
+    said, rows = json.loads(done.out), read(out)
+    assert said["rows"] == len(rows) == 120 and "held-out rows" in " ".join(said["notes"])
+    for row in rows[:20]:
+        assert abs(float(row["p(up)"]) + float(row["p(down)"]) - 1) < 1e-4 and row["prediction"] in ("up", "down")
+    assert sum(row["abstain"] == "true" for row in rows) == said["abstained"]
+
+
+def test_a_stream_predicts_what_the_whole_does(fitted: Path, tmp_path: Path) -> None:
+    results = []
+    for size in (7, 4096):
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr("nescio.data.streaming.stream_records.__defaults__", (size,))
+            assert (
+                call("predict", str(fitted / "run"), str(fitted / "t.csv"), "--out", str(tmp_path / "p.csv")).code == 0
+            )
+        results.append([float(row["mean"]) for row in read(tmp_path / "p.csv")])
+    assert len(results[0]) == 60
+    np.testing.assert_allclose(*results, rtol=1e-4)
+
+
+def test_lines_of_json(fitted: Path) -> None:
+    done = call("predict", str(fitted / "run"), str(fitted / "t.csv"), "--lines")
+    rows = [json.loads(line) for line in done.out.splitlines()]
+    assert len(rows) == 60 and set(rows[0]) == {"row", "mean", "low", "high", "epistemic_sd", "aleatoric_sd"}
+
+
+BROKEN = {
+    "ragged": ("a,kind\n1,red\n2\n", ":3: every row must have 2 cells"),
+    "missing column": ("a\n1\n", "no kind"),
+    "words for numbers": ("a,kind\nx,red\n", "all numbers or all text"),
+    "empty": ("", "an empty file"),
+    "no rows": ("a,kind\n", "a row to predict"),
+    "nul": ("a,kind\n1,\0\n", "NUL"),
+    "quotes": ('a,kind\n1,"red\n', "quotes"),
+    "blank in the middle": ("a,kind\n1,red\n\n2,blue\n", "a blank line"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_rows_leave_no_file(name: str, fitted: Path, tmp_path: Path) -> None:
+    text, said = BROKEN[name]
+    (tmp_path / "new.csv").write_text(text)
+    done = call("predict", str(fitted / "run"), str(tmp_path / "new.csv"))
+    assert done.code == 2 and said in done.err and len(done.err.strip().splitlines()) == 1, done
+    assert [path.name for path in tmp_path.iterdir()] == ["new.csv"]
+
+
+@pytest.mark.parametrize("file", ["config.json", "inputs.json", "posterior.safetensors"])
+@pytest.mark.parametrize("damage", ["{", '{"a": 1}', "[" * 9000, ""])
+def test_a_damaged_folder_is_refused(file: str, damage: str, fitted: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    for path in (fitted / "run").iterdir():
+        (run / path.name).write_bytes(path.read_bytes())
+    (run / file).write_text(damage)
+    done = call("predict", str(run), str(fitted / "t.csv"), "--out", str(tmp_path / "p.csv"))
+    assert done.code == 2 and len(done.err.strip().splitlines()) == 1, done
+
+
+# ---- other data ------------------------------------------------------------------------------------------------------
+
+
+def test_arrays_and_image_folders(tmp_path: Path) -> None:
+    from PIL import Image
+
+    rng = np.random.default_rng(0)
+    for name, level in (("dark", 40), ("light", 200)):
+        (tmp_path / "images" / name).mkdir(parents=True)
+        for i in range(6):
+            pixels = rng.integers(level - 20, level + 20, (8, 8)).astype(np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "images" / name / f"{i}.png")
+    done = call("fit", str(tmp_path / "images"), "--method", FAST, "--out", str(tmp_path / "run"), "--test", "0.25")
+    assert done.code == 0 and "12 grey images of 8 x 8" in done.out, done
+    assert call("predict", str(tmp_path / "run"), str(tmp_path / "images"), "--out", str(tmp_path / "p.csv")).code == 0
+    rows = read(tmp_path / "p.csv")
+    assert len(rows) == 12 and rows[0]["row"].endswith("0.png") and set(rows[0]) > {"p(dark)", "p(light)"}
+
+    x = rng.normal(size=(40, 3))
+    np.savez(tmp_path / "d.npz", x=x, y=x[:, 0] * 2)
+    assert call("fit", str(tmp_path / "d.npz"), "--method", FAST, "--out", str(tmp_path / "run2")).code == 0
+    assert call("predict", str(tmp_path / "run2"), str(tmp_path / "d.npz"), "--out", str(tmp_path / "q.csv")).code == 0
+    assert len(read(tmp_path / "q.csv")) == 40
+    np.savez(tmp_path / "wrong.npz", z=x)
+    done = call("fit", str(tmp_path / "wrong.npz"), "--out", str(tmp_path / "run3"))
+    assert done.code == 2 and "np.savez" in done.err
+
+
+def test_the_catalogue_and_the_data_sets(tmp_path: Path) -> None:
+    done = call("methods")
+    assert done.code == 0 and "MCLMC" in done.out and "HalfCauchy" in done.out
+    assert json.loads(call("methods", "laws", "--json").out)["laws"]["Normal"]
+    assert "hold_out" in call("methods", "MAP").out
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("NESCIO_DATA", str(tmp_path))
+        assert json.loads(call("data", "list", "--json").out)["data"]["mnist"] == "no"
+        (tmp_path / "in").mkdir()
+        (tmp_path / "in" / "mnist.npz").write_bytes(b"no")
+        done = call("data", "add", str(tmp_path / "in" / "mnist.npz"))
+        assert done.code == 2 and "bytes" in done.err and not (tmp_path / "mnist.npz").exists()

@@ -55,7 +55,7 @@ RULES: dict[str, set[str]] = {
     "expressions": {"infer", "families", "laws", "likelihoods", "nets", "errors"},
     "runs": {
         *("expressions", "infer", "evaluation", "model", "posterior", "likelihoods", "predictive"),
-        *("data", "store", "noise", "errors"),
+        *("target", "data", "store", "noise", "errors"),
     },
     "report": {"infer", "target", "model", "posterior", "laws", "likelihoods", "evaluation", *BOTTOM},
     "cli": {"runs", "expressions", "report", "infer", "target", "model", "posterior", "laws", "likelihoods", "evaluation", *BOTTOM},

@@ -1,84 +1,57 @@
-"""`nescio demo`: the main job on bundled real data. A deep ensemble predicts the strength of concrete, and says how sure it is."""
+"""`nescio demo`: the newcomer's path on bundled real data, with the commands that do the same."""
 
 from __future__ import annotations
 
+import csv
+import shutil
 from pathlib import Path
 
-import torch
-from rich.console import Console
-from rich.table import Table
-from torch import nn
-
-from nescio.cli.bar import bar
-from nescio.data import Scaling, standardize, toys, uci
+from nescio.cli.fit import fit
+from nescio.cli.predict import predict
+from nescio.cli.report import report
+from nescio.cli.voice import Voice
+from nescio.data.bundled import TARGETS
 from nescio.errors import FileError
-from nescio.evaluation import coverage, nll, rmse
-from nescio.infer import MAP, fit
-from nescio.infer.method import Method
-from nescio.laws import Learned, Normal
-from nescio.likelihoods import Gaussian, Heteroscedastic
-from nescio.model import Model
-from nescio.nets import mlp
-from nescio.posterior import Posterior
-from nescio.report.figures.bands import bands_data, draw_bands
-from nescio.report.figures.intervals import draw_intervals, intervals_data
-from nescio.report.style import save
+from nescio.runs import Wishes
+from nescio.runs.config import NAME
+
+QUICK = "4 * (MAP(epochs=3) >> MCLMC(draws=5, warmup=10))"
 
 
-def run(out: Path, seed: int, quick: bool) -> None:
-    console = Console()
+def demo(out: Path, seed: int, quick: bool) -> None:
+    """Eight ingredients and an age, one strength: 927 mixtures to learn from, 103 to be judged by."""
+    voice = Voice(False)
+    if (out / NAME).is_file():  # an earlier demonstration, which may be shown anew
+        shutil.rmtree(out)
+    voice.say(f"$ nescio fit concrete --out {out}")
+    run = fit(
+        voice, "concrete", [], Wishes(method=QUICK if quick else None), out, None, seed, 0.1, False, False, [], None
+    )  # fmt: skip
+    new = out / "new.csv"
+    mixtures(run.folder / "data.csv", new)
+    voice.say(f"\n$ nescio predict {out} {new} --risk 0.1 --within 10")
+    predict(voice, out, new, None, 0.9, 0.1, 10.0, False)
+    with open(out / "new.predictions.csv", encoding="utf-8") as stream:
+        head, *rows = list(csv.reader(stream))
+    voice.table(head, rows)
+    voice.say(f"\n$ nescio report {out}")
+    report(voice, out, None)
+
+
+def mixtures(source: Path, new: Path) -> None:
+    """Five rows of the table without their strength, and one that no one has ever mixed: ten times the cement."""
     try:
-        out.mkdir(parents=True, exist_ok=True)
+        with open(source, encoding="utf-8", newline="") as stream:
+            head, *rows = list(csv.reader(stream))
+        at = head.index(TARGETS["concrete"])
+        some = rows[:: len(rows) // 5][:5]
+        strange = list(some[0])
+        strange[0] = str(10 * float(strange[0]))
+        with open(new, "w", encoding="utf-8", newline="") as stream:
+            csv.writer(stream).writerows(
+                [cell for i, cell in enumerate(row) if i != at] for row in [head, *some, strange]
+            )
     except OSError as error:
         raise FileError(
-            f"{out} must be a folder", error.strerror or "an error", "choose another folder with --out"
+            f"{new} must be writable", error.strerror or "an error", "choose another folder with --out"
         ) from error
-    concrete(out, seed, quick, console)
-    gap(out, seed, quick, console)
-
-
-def concrete(out: Path, seed: int, quick: bool, console: Console) -> None:
-    """Eight ingredients and ages, one strength: 927 mixtures to learn from, 103 to be judged by."""
-    train, test = uci("concrete").split(seed=seed, test=0.1)
-    units = Scaling.of(train.y)
-    net = nn.Sequential(standardize(Scaling.of(train.x)), mlp(train.x.shape[1], 50, 50, 2)).float()
-    model = Model(net, Normal(0.0, 1.0), Heteroscedastic(loc=units.loc.float(), scale=units.scale.float()))
-    member = MAP(epochs=20 if quick else 300, hold_out=0.1, patience=40)
-    methods: dict[str, Method] = {"one network": 1 * member, "ensemble of 10": 10 * member}
-    table = Table(
-        "concrete strength [MPa]", "RMSE", "NLL", "90% interval holds", "epistemic sd", "aleatoric sd", box=None
-    )
-    posterior: Posterior | None = None
-    for name, method in methods.items():
-        with bar(f"concrete, {name}") as progress:
-            posterior = fit(model, (train.x, train.y), method, seed=seed, progress=progress)
-        predictive = posterior.predict(test.x)
-        scores = (rmse(predictive, test.y), nll(predictive, test.y), coverage(predictive, test.y))
-        parts = (predictive.epistemic.mean().sqrt().item(), predictive.aleatoric.mean().sqrt().item())
-        table.add_row(
-            name, f"{scores[0]:.2f}", f"{scores[1]:.2f}", f"{scores[2]:.0%}", f"{parts[0]:.2f}", f"{parts[1]:.2f}"
-        )
-    assert posterior is not None
-    console.print(table)
-    numbers = intervals_data(posterior.predict(test.x), test.y)
-    figure = draw_intervals(numbers, title="Concrete: 103 mixtures the ensemble has never seen", unit="strength [MPa]")
-    alt = (
-        "Predictions with 90% intervals for held-out concrete mixtures, and how much of each is epistemic or aleatoric."
-    )
-    save(figure, out / "concrete.svg", alt=alt, values=numbers, source="UCI concrete strength", seed=seed)
-    console.print(f"picture: {out / 'concrete.svg'}")
-
-
-def gap(out: Path, seed: int, quick: bool, console: Console) -> None:
-    """One input and a hole in the data: where there are no data, the members of the ensemble part."""
-    x, y = toys.gap(seed=seed)
-    model = Model(mlp(1, 50, 50, 1, activation=nn.SiLU), Normal(0.0, 3.0), Gaussian(Learned(0.3)))
-    with bar("one dimension, with a gap") as progress:
-        posterior = fit(model, (x, y), 20 * MAP(epochs=50 if quick else 400), seed=seed, progress=progress)
-    margin = 0.3 * float(x.max() - x.min())
-    grid = torch.linspace(float(x.min()) - margin, float(x.max()) + margin, 200)[:, None]
-    numbers = bands_data(grid, posterior.predict(grid))
-    figure = draw_bands(numbers, x, y, title="Where there are no data, it says so")
-    alt = "A curve through two clusters of points; the epistemic band widens in the gap between them and outside."
-    save(figure, out / "gap.svg", alt=alt, values=numbers, source="toy data", seed=seed)
-    console.print(f"picture: {out / 'gap.svg'}")

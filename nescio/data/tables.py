@@ -14,6 +14,7 @@ from torch import Tensor
 from nescio.data.columns import Column, Kind, duplicates, typed
 from nescio.data.encoding import Encoding
 from nescio.data.files import read_records
+from nescio.data.records import listed
 from nescio.data.targets import check_varies, labels, target_columns
 from nescio.errors import FileError, InputError
 from nescio.noise import Noise
@@ -80,11 +81,15 @@ def read_table(
     encoding: Encoding | None = None,
     drop_missing_targets: bool = False,
     as_classes: bool = False,
+    ignore: Sequence[str] = (),
 ) -> Table:
     """Reads a table; every column but the target is an input. A text target, or one of whole numbers `as_classes`,
-    gives labels. With the `encoding` of a training table, new rows are read as that one was."""
+    gives labels. Columns to `ignore` are neither. With the `encoding` of a training table, new rows are read as that one was."""
     records = read_records(path)
     names = target_columns(records, target, encoding)
+    if unknown := [name for name in ignore if name not in records.names or name in names]:
+        must = f"{records.file}:1: what is ignored must be a column, not the target"
+        raise InputError(must, ", ".join(unknown), f"choose of {listed(records.names)}")
     least = 1 if encoding else 2
     if records.count < least:
         got = f"{records.count} below the header" if records.first == 2 else str(records.count)
@@ -93,7 +98,11 @@ def read_table(
         inputs, notes = encoding.typed(records)
         kind = Kind.ANY if encoding.classes else Kind.NUMBERS
     else:
-        inputs, notes, kind = tuple(typed(records, n) for n in records.names if n not in names), [], Kind.ANY
+        inputs, notes, kind = (
+            tuple(typed(records, n) for n in records.names if n not in (*names, *ignore)),
+            [],
+            Kind.ANY,
+        )
     targets = tuple(typed(records, name, kind) for name in names)
     if same := duplicates((*inputs, *targets)):
         notes.append(f"{same} rows repeat an earlier one; all are kept")

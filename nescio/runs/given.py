@@ -1,0 +1,178 @@
+"""Data as they come: a table (CSV, TSV, Parquet), arrays (.npz) or a folder of images by class, as rows to learn from and rows held out."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from os import PathLike, fspath
+from pathlib import Path
+from typing import final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nescio.data import Encoding, read_table
+from nescio.data.image_folder import read_images
+from nescio.errors import FileError, InputError
+from nescio.noise import Noise
+
+TABLES = (".csv", ".tsv", ".parquet")
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Given:
+    """x float32 (n, ...), y float32 (n, k) or labels (n,) int64 into `classes`; `test` is empty where nothing is held out."""
+
+    x: Tensor
+    y: Tensor
+    test_x: Tensor
+    test_y: Tensor
+    target: tuple[str, ...]
+    columns: tuple[str, ...] = ()  # of a table, after encoding
+    classes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    encoding: Encoding | None = None
+
+    @property
+    def held_out(self) -> int:
+        return len(self.test_y)
+
+    @property
+    def images(self) -> bool:
+        return self.x.dim() == 4
+
+
+def read_given(
+    path: str | PathLike[str],
+    target: Sequence[str] = (),
+    *,
+    test: float = 0.1,
+    seed: int = 0,
+    as_classes: bool = False,
+    drop_missing_targets: bool = False,
+    ignore: Sequence[str] = (),
+) -> Given:
+    """`test`: the part of the rows to hold out, 0 for none; it is the file's own where an .npz has x_test and y_test."""
+    if not 0 <= test < 1:
+        raise InputError("the held-out part must lie in [0, 1)", str(test), "0.1 holds a tenth out, 0 nothing")
+    place = Path(path)
+    if place.is_dir() or place.suffix.lower() == ".npz":
+        if target:
+            got = f"the target {', '.join(target)}"
+            raise InputError("only tables have target columns", got, "leave --target out for arrays and images")
+        given = from_images(place) if place.is_dir() else from_arrays(place)
+        return given if given.held_out or not test else split(given, test, seed)
+    if not target:
+        known = f"{fspath(path)} is a table"
+        raise InputError("a table needs the column that is to be predicted", known, "name it with --target COLUMN")
+    table = read_table(
+        path, list(target), as_classes=as_classes, drop_missing_targets=drop_missing_targets, ignore=ignore
+    )
+    notes = table.notes
+    kept, held = table.split(seed=seed, test=test) if test else (table, None)
+    if held is not None:  # what splitting says of the encoding stands for what reading said
+        about = tuple(n for n in notes if "column" not in n or "dropped" in n or "repeat" in n)
+        notes = (
+            *about,
+            *kept.notes[1:],
+            *(f"held-out rows: {note}" for note in held.notes[1:] if "one-hot" not in note),
+        )
+    empty = (torch.empty(0, kept.x.shape[1]), kept.y[:0])
+    test_x, test_y = (held.x, held.y) if held is not None else empty
+    return Given(
+        kept.x, kept.y, test_x, test_y, table.target, kept.columns, kept.classes, notes, kept.encoding
+    )  # fmt: skip
+
+
+def split(given: Given, test: float, seed: int) -> Given:
+    n, held = len(given.y), round(len(given.y) * test)
+    if not 1 <= held <= n - 2:
+        must = "the held-out part must leave at least 1 row to judge by and 2 to learn from"
+        raise InputError(must, f"{test} of {n} rows", "try 0.1, or more rows")
+    order = Noise(seed).at("given", "split").permutations(1, n)[0]
+    out, kept = order[:held].sort().values, order[held:].sort().values
+    return replace(
+        given, x=given.x[kept], y=given.y[kept], test_x=given.x[out], test_y=given.y[out]
+    )  # fmt: skip
+
+
+def from_images(folder: Path) -> Given:
+    found = read_images(folder)
+    x = as_inputs(found.pixels, fspath(folder))
+    return Given(x, found.labels, x[:0], found.labels[:0], ("class",), (), found.classes, found.notes)
+
+
+def from_arrays(path: Path) -> Given:
+    """x and y, or x_train, y_train, x_test and y_test. Whole numbers in y are classes."""
+    found = read_arrays(path)
+    names = ("x_train", "y_train") if "x_train" in found else ("x", "y")
+    if any(name not in found for name in names):
+        got = ", ".join(sorted(found)[:10]) or "no arrays"
+        raise InputError(
+            f"{path} must hold x and y, or x_train and y_train", got, "save it as np.savez(path, x=x, y=y)"
+        )
+    x = as_inputs(found[names[0]], f"{path}: {names[0]}")
+    labels, classes = as_targets(found[names[1]], f"{path}: {names[1]}", ())
+    if len(x) != len(labels) or len(x) < 2:
+        got = f"{len(x)} and {len(labels)}"
+        raise InputError(f"{path}: x and y must have as many rows, 2 or more", got, "save matching arrays")
+    test_x, test_y = x[:0], labels[:0]
+    if "x_test" in found and "y_test" in found:
+        test_x = as_inputs(found["x_test"], f"{path}: x_test")
+        test_y, _ = as_targets(found["y_test"], f"{path}: y_test", classes)
+        if len(test_x) != len(test_y) or test_x.shape[1:] != x.shape[1:]:
+            got = f"{tuple(test_x.shape)} and {tuple(test_y.shape)}"
+            raise InputError(
+                f"{path}: x_test and y_test must match each other and x_train", got, "save matching arrays"
+            )
+    names = () if x.dim() != 2 else tuple(f"x{i}" for i in range(x.shape[1]))
+    return Given(x, labels, test_x, test_y, ("y",), names, classes)
+
+
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """Every array of an .npz file; nothing in it is ever executed."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {key: file[key] for key in file.files}
+    except OSError as error:
+        got = error.strerror or str(error)
+        raise FileError(f"{path}: the file must be there and readable", got, "check the path") from error
+    except (ValueError, EOFError, zipfile.BadZipFile, KeyError, NotImplementedError) as error:
+        got = str(error).split("\n")[0][:100]
+        raise FileError(f"{path} must be an .npz file of plain arrays", got, "save it with np.savez") from error
+
+
+def as_inputs(x: np.ndarray, what: str) -> Tensor:
+    """Rows of numbers (n, d), or images (n, channels, h, w) in [0, 1] from bytes; grey ones (n, h, w) get a channel."""
+    if x.dtype.kind not in "fiub" or x.ndim not in (2, 3, 4) or not x.size:
+        got = f"{x.dtype} {x.shape}"
+        raise InputError(f"{what} must be numbers (n, d) or images (n, h, w[, channels])", got, "reshape it")
+    pixels = x.astype(np.float32) / (255.0 if x.dtype == np.uint8 and x.ndim > 2 else 1.0)
+    if not np.isfinite(pixels).all():
+        raise InputError(f"{what} must be finite", "NaN or infinity", "drop or impute these rows first")
+    if x.ndim == 3:
+        pixels = pixels[:, None]
+    elif x.ndim == 4 and x.shape[-1] in (1, 3, 4) and x.shape[1] not in (1, 3, 4):
+        pixels = pixels.transpose(0, 3, 1, 2)
+    return torch.from_numpy(np.ascontiguousarray(pixels, dtype=np.float32))
+
+
+def as_targets(y: np.ndarray, what: str, known: tuple[str, ...]) -> tuple[Tensor, tuple[str, ...]]:
+    if y.ndim == 1 and y.dtype.kind in "iuU":
+        names = [str(v) for v in y.tolist()]
+        own = sorted(set(names), key=(lambda v: (int(v), v)) if y.dtype.kind != "U" else None)
+        classes = known or tuple(own)
+        number = {name: i for i, name in enumerate(classes)}
+        if len(classes) < 2 or any(name not in number for name in names):
+            got = "one" if len(classes) < 2 else f"new ones: {', '.join(sorted(set(names) - set(number))[:5])}"
+            raise InputError(f"{what}: classes must be two or more, those of training", got, "check the labels")
+        return torch.tensor([number[name] for name in names]), classes
+    if known or y.dtype.kind != "f" or y.ndim not in (1, 2) or not np.isfinite(y).all():
+        got = f"{y.dtype} {y.shape}"
+        raise InputError(
+            f"{what} must be whole numbers (n,) for classes, or finite reals (n,) or (n, k)", got, "convert it"
+        )
+    return torch.from_numpy(y.reshape(len(y), -1).astype(np.float32)), ()
