@@ -131,7 +131,7 @@ class MAP(Iterative):
             nonlocal statistics, loss
             with noise.scope():  # the network's own dropout
                 value, gradient, statistics = target.train(u.detach(), batch, state.statistics)
-            u.grad, loss = -gradient / target.size, -value / target.size  # each chain has its own
+            u.grad, loss = gradient.mul_(-1 / target.size), -value / target.size  # each chain has its own
             return loss.sum()
 
         optimizer.step(closure)  # type: ignore[arg-type]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, final
 
+from torch import Tensor
 from torch.distributions import Distribution
 
 from nescio.densities import Improper
@@ -22,3 +23,6 @@ class Fitted(Elementwise):
 
     def distribution(self) -> Distribution:
         return Improper(0.0)
+
+    def total(self, x: Tensor, numbers: dict[str, float]) -> Tensor:
+        return x.new_zeros(())

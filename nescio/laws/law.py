@@ -132,6 +132,10 @@ class Elementwise(Law):
     def distribution(self, *args: Any, **numbers: Any) -> Distribution:
         """The distribution of each weight, given the declared numbers as keyword arguments."""
 
+    def total(self, x: Tensor, numbers: dict[str, float]) -> Tensor:
+        """Log density of all of x under numbers that are the same for all, in the precision of x: for those who follow its slope."""
+        return self.distribution(**{name: x.new_tensor(number) for name, number in numbers.items()}).log_prob(x).sum()
+
     def bind(self, group: Group) -> BoundLaw:
         return Independent(self)
 

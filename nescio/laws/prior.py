@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from nescio.errors import InputError
 from nescio.laws.binding import Binding, match
-from nescio.laws.law import Constraint, Law, Learned, Number, shape_of
+from nescio.laws.law import Constraint, Elementwise, Law, Learned, Number, shape_of
 from nescio.laws.site import Group, Site
 from nescio.laws.variable import Reading, Variable
 from nescio.noise import Noise
@@ -56,6 +56,10 @@ class Prior(nn.Module):
         self.groups = bound.groups
         self._variables, self._outputs = nn.ModuleList(bound.variables), nn.ModuleList(bound.outputs)
         self.sizes = [variable.size for variable in bound.variables]
+        found = (
+            (o.variable, plain_numbers(o, bound.variables[o.variable])) for o in bound.outputs if o.constant is None
+        )
+        self.plain = {i: given for i, given in found if given is not None}
 
     @property
     def variables(self) -> list[Variable]:
@@ -83,6 +87,32 @@ class Prior(nn.Module):
             log_density = log_density + part.log_density
             log_jacobian = log_jacobian + part.log_jacobian
         return Unpacked(values, log_density, log_jacobian)
+
+    def trained(self, u: Tensor) -> tuple[Params, Tensor | float]:
+        """Named numbers, and the log density of the values, at a centred u: what optimisers need at every step.
+
+        Weights that stand for themselves under one law are cut out of u once, so the way back is one concatenation.
+        """
+        cuts = [[s.size for s in v.group.sites] if i in self.plain else [v.size] for i, v in enumerate(self.variables)]
+        pieces = iter(u.split([size for cut in cuts for size in cut]))
+        named: Params = {}
+        values: list[Tensor] = []
+        log_density: Tensor | float = 0.0
+        for i, (variable, cut) in enumerate(zip(self.variables, cuts, strict=True)):
+            own = [next(pieces) for _ in cut]
+            if i in self.plain:
+                law = cast(Elementwise, variable.law)
+                log_density = log_density + sum(law.total(piece, self.plain[i]) for piece in own)
+                named |= {s.name: x.view(s.shape) for s, x in zip(variable.group.sites, own, strict=True)}
+                values.append(own[0])  # nobody reads it
+            else:
+                part = variable.constrain(own[0], values, centred=True)
+                log_density = log_density + part.log_density - part.log_jacobian
+                values.append(part.value)
+        for output, group in zip(self.outputs, self.groups, strict=True):
+            if output.constant is not None or output.variable not in self.plain:
+                named |= {site.name: x for site, x in group.split(output(values).expand(group.size))}
+        return named, log_density
 
     def pack(self, theta: Tensor, centred: bool = False) -> Tensor:
         """The unconstrained vector of the values theta; the inverse of `unpack`."""
@@ -153,3 +183,14 @@ class Prior(nn.Module):
     def mask(self, want: Any) -> Tensor:
         """Entries of the vector whose variable satisfies the predicate."""
         return torch.cat([torch.full((variable.size,), bool(want(variable))) for variable in self.variables])
+
+
+def plain_numbers(output: Reading, variable: Variable) -> dict[str, float] | None:
+    """The numbers of a law that is elementwise and the same for all of its weights, which are its entries one for one; else None."""
+    readings = cast("dict[str, Reading]", dict(variable.readings.items()))
+    constants = {name: r.constant for name, r in readings.items() if r.constant is not None and r.constant.numel() == 1}
+    direct = output.index is None and not output.root and output.gate is None and variable.free and not variable.nested
+    alike = isinstance(variable.law, Elementwise) and len(constants) == len(readings)
+    if not (direct and alike and variable.size == variable.group.size):
+        return None
+    return {name: float(x) for name, x in constants.items()}
