@@ -12,6 +12,7 @@ import faults_marginal
 import faults_mclmc
 import faults_nuts
 import faults_predictive
+import faults_report
 import faults_resume
 import faults_samplers
 import faults_store
@@ -33,6 +34,7 @@ FAULTS: list[Fault] = [
     *faults_laplace.FAULTS,
     *faults_marginal.FAULTS,
     *faults_dropout.FAULTS,
+    *faults_report.FAULTS,
 ]
 
 __all__ = ["FAULTS", "Fault"]

@@ -25,6 +25,7 @@ RULES: dict[str, set[str]] = {
     "again": set(),
     "loop": set(),
     "compiled": {"again", "loop"},
+    "handed": set(),
     "weights": set(),
     "linalg": {"errors", "noise"},
     "network": {"errors", "noise"},
@@ -41,12 +42,12 @@ RULES: dict[str, set[str]] = {
     "likelihoods": LAWS | {"laws"},
     "families": LAWS | {"laws", "weights"},
     "model": {"laws", "likelihoods", "predictive", "network", "densities", "errors", "noise"},
-    "target": {"model", "laws", "network", "data", "compiled", "errors", "noise"},
+    "target": {"model", "laws", "network", "data", "compiled", "handed", "errors", "noise"},
     "posterior": {
         *("model", "laws", "likelihoods", "families", "linalg", "jacobian", "predictive", "functions", "links"),
         *("network", "store", "diagnose", "densities", "errors", "noise"),
     },
-    "infer": {"target", "model", "posterior", "families", "laws", "likelihoods", "compiled", *BOTTOM},
+    "infer": {"target", "model", "posterior", "families", "laws", "likelihoods", "compiled", "handed", *BOTTOM},
     "marginal": {"infer", "target", "model", "posterior", "laws", "likelihoods", *BOTTOM},
     "generative": {"posterior", "model", "network", "laws", "likelihoods", "densities", "predictive", "errors", "noise"},
     "evaluation": {"posterior", "model", *BOTTOM},
@@ -57,13 +58,13 @@ RULES: dict[str, set[str]] = {
         *("expressions", "infer", "evaluation", "model", "posterior", "likelihoods", "predictive"),
         *("target", "data", "store", "noise", "errors"),
     },
-    "report": {"infer", "target", "model", "posterior", "laws", "likelihoods", "evaluation", *BOTTOM},
+    "report": {"runs", "infer", "target", "model", "posterior", "laws", "likelihoods", "evaluation", *BOTTOM},
     "cli": {"runs", "expressions", "report", "infer", "target", "model", "posterior", "laws", "likelihoods", "evaluation", *BOTTOM},
 }
 # the only third-party packages of a room; everything else needs torch, numpy and the standard library
 OUTSIDE = {
     "data": {"polars", "PIL"},
-    "report": {"matplotlib"},
+    "report": {"matplotlib", "jinja2"},
     "cli": {"typer", "rich"},
     "store": {"safetensors"},
     "posterior": {"arviz_base", "xarray"},

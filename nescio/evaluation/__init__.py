@@ -15,7 +15,7 @@ from nescio.evaluation.doubt import (
     total_variance,
 )
 from nescio.evaluation.metrics import accuracy, brier, coverage, evaluate, nll, rmse
-from nescio.evaluation.scores import scores
+from nescio.evaluation.scoring import scores
 from nescio.evaluation.selective import Promise, RiskCoverage, losses, promise, risk_coverage
 from nescio.evaluation.temperature import Temperature, temperature
 

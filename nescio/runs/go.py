@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from nescio import expressions
-from nescio.evaluation.scores import scores
+from nescio.evaluation.scoring import scores
 from nescio.infer.method import Progress, fit
 from nescio.likelihoods import Bernoulli
 from nescio.posterior import Posterior
