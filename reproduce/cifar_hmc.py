@@ -1,0 +1,231 @@
+"""CIFAR-10 against the published HMC posterior: how near do cheap methods come to it? (Izmailov et al., 2021, table 1.)
+
+ResNet-20 with filter response norm and swish, prior N(0, 1/5) on every number, no augmentation. The reference is theirs: class
+probabilities of the 10,000 test images (cifar10_reference of the data folder). Trained on all of CIFAR-10 where its files are at hand
+(--cifar10, see cifar10_files.py), else on the 10,000 images of the data folder and scored on its 2,000. `agreement`: part of the images for
+which both would answer the same; `TV`: mean total variation. Members and chains run side by side, eight to a call, products in bfloat16 on
+a GPU. Samplers start at draws from the prior and have half of their epochs to find their way; `epochs` is the cost of one chain.
+
+    python reproduce/cifar_hmc.py --device cuda --cifar10 FOLDER [--epochs 60] [--only SGHMC ensemble] [--seeds 1] [--budget SECONDS]
+
+Each finished posterior is a line of cifar_hmc.rows.jsonl, and its probabilities are kept beside it: `all averaged` is made of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple, final
+
+import numpy as np
+import torch
+from cifar10_files import read
+from evidence import write
+from expectation import Expectation, show
+from resumable import Job, Line, finish, options
+from torch import Tensor, nn
+from torch import distributions as td
+
+from nescio import Model, fit
+from nescio.data import arrays, images
+from nescio.evaluation import accuracy, agreement, nll, total_variation
+from nescio.infer import MAP, SGHMC, SGLD, SWAG, VI, Cycles, Laplace, Method
+from nescio.infer.families import BernoulliDropout, MeanField
+from nescio.laws import Normal
+from nescio.likelihoods import Categorical
+from nescio.nets import FilterResponseNorm, resnet20
+from nescio.noise import Noise
+from nescio.posterior.gaussian import GaussianPosterior
+from nescio.predictive import Drawn
+
+BATCH, MEMBERS, HEAD = 500, 8, "net.13.*"
+IDS = ("002-21", "002-23")
+# accuracy, agreement, total variation and how the number was read (Izmailov et al., 2021, table 1; HMC: one chain against the others)
+PUBLISHED = {
+    "HMC": (89.64, 94.01, 0.074, "seed"),
+    "SGD": (83.44, 85.48, 0.190, "memory"),
+    "ensemble": (88.49, 91.52, 0.115, "memory"),
+    "MFVI": (86.45, 88.75, 0.136, "seed"),
+    "SGLD": (89.32, 91.54, 0.110, "seed"),
+    "SGHMC": (89.38, 91.98, 0.109, "seed"),
+    "cyclical SGHMC": (89.63, 92.67, 0.099, "seed"),
+}
+
+
+@final
+class Autocast(nn.Module):
+    """A network whose products are taken in bfloat16, on a GPU."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not x.is_cuda:
+            return self.net(x)
+        with torch.autocast("cuda", torch.bfloat16):
+            return self.net(x).float()
+
+
+class Data(NamedTuple):
+    x: Tensor
+    y: Tensor
+    x_test: Tensor
+    y_test: Tensor
+    reference: Tensor  # (test images, 10)
+
+
+def load(folder: Path | None) -> Data:
+    """Colours standardised by the training images."""
+    reference = torch.from_numpy(arrays("cifar10_reference")["hmc_probs"])
+    if folder is None:
+        found = images("cifar10_subset")
+        given = [found[key] for key in ("x_train", "y_train", "x_test", "y_test")]
+        reference = reference[torch.from_numpy(found["idx_test"].astype(np.int64))]
+    else:
+        given = list(read(folder))
+    x, y, x_test, y_test = (torch.from_numpy(each) for each in given)
+    x, x_test = (t.permute(0, 3, 1, 2).float() / 255 for t in (x, x_test))
+    mean, sd = x.mean((0, 2, 3), keepdim=True), x.std((0, 2, 3), keepdim=True)
+    x, x_test = (((t - mean) / sd).to(memory_format=torch.channels_last) for t in (x, x_test))
+    return Data(x, y.long(), x_test, y_test.long(), reference)
+
+
+def methods(epochs: int, steps: int, batch: int) -> dict[str, Callable[[], Method]]:
+    """`steps`: of an epoch. Step sizes are of the sum over all 50,000 images; for fewer images they are larger in proportion."""
+    n, half = steps * batch, max(1, epochs // 2)
+    unit = 50_000 / n
+    draws, thin = max(1, epochs - half), max(1, steps)  # a draw an epoch
+    map_ = MAP(epochs=half, lr=3e-3, batch_size=batch)
+    common: dict[str, Any] = {"draws": draws, "warmup": half * steps, "thin": thin, "batch_size": batch}
+    few = {**common, "draws": max(1, epochs // 4), "warmup": 0}  # within cycles: the last 30 % of each
+    return {
+        "SGD": lambda: 1 * MAP(epochs=epochs, lr=3e-3, batch_size=batch),
+        "ensemble": lambda: MEMBERS * MAP(epochs=epochs, lr=3e-3, batch_size=batch),
+        "SGLD": lambda: MEMBERS * SGLD(step_size=1e-5 * unit, **common),
+        "SGHMC": lambda: MEMBERS * SGHMC(step_size=1e-6 * unit, friction=0.05, **common),
+        "cyclical SGHMC": lambda: (
+            MEMBERS * SGHMC(step_size=3e-6 * unit, friction=0.05, schedule=Cycles(max(1, epochs // 30), 0.7), **few)
+        ),
+        "MFVI": lambda: map_ >> VI(MeanField(), epochs=half, lr=1e-3, batch_size=batch),
+        "MC dropout": lambda: VI(BernoulliDropout(0.05), epochs=epochs, lr=3e-3, batch_size=batch),
+        "SWAG": lambda: MEMBERS * (map_ >> SWAG(epochs=half, lr=0.01, batch_size=batch, every=max(1, steps // 2))),
+        "Laplace": lambda: map_ >> Laplace().on(HEAD),
+    }
+
+
+NAMES = tuple(methods(2, 1, 1))
+
+
+def train(job: Job, until: float, device: str, folder: Path | None, kept: Path) -> Line:
+    data = load(folder)
+    if job["images"]:
+        data = Data(*(t[: job["images"]] for t in data))
+    batch = min(BATCH, len(data.x))
+    with Noise(job["seed"]).at("resnet").scope():
+        net = Autocast(resnet20() if not job["images"] else tiny()).to(device)
+    model = Model(net, Normal(0.0, 5**-0.5), Categorical())
+    method = methods(job["epochs"], len(data.x) // batch, batch)[job["method"]]()
+    posterior = fit(model, (data.x.to(device), data.y.to(device)), method, seed=job["seed"])
+    if isinstance(posterior, GaussianPosterior) and job["method"] == "Laplace":
+        predictive = posterior.linearize().predict(data.x_test.to(device), draws=100)
+    else:
+        predictive = posterior.predict(data.x_test.to(device), draws=None if posterior.count() else 100)
+    found = predictive.mean.detach().cpu().float()
+    kept.mkdir(parents=True, exist_ok=True)
+    np.savez_compressed(kept / f"{name_of(job)}.npz", probs=found.numpy().astype(np.float16))
+    info = {key: posterior.info[key] for key in ("mixing", "compiled") if key in posterior.info}
+    return score(found, data) | {"count": posterior.count(), "images_used": len(data.x), "info": repr(info)[:500]}
+
+
+def tiny() -> nn.Sequential:
+    """With a head of the same name, for a quick run."""
+    body = [nn.Conv2d(3, 2, 3, stride=4), FilterResponseNorm(2), nn.SiLU(), *(nn.Identity() for _ in range(8))]
+    return nn.Sequential(*body, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2, 10))
+
+
+def name_of(job: Job) -> str:
+    return "-".join(str(job[key]) for key in ("method", "seed", "epochs", "images")).replace(" ", "_")
+
+
+def score(probs: Tensor, data: Data) -> dict[str, float]:
+    own, reference = (Drawn(td.Categorical(probs=p[None].double())) for p in (probs, data.reference))
+    near = {"agreement": 100 * agreement(own, reference), "total variation": total_variation(own, reference)}
+    return {"accuracy": 100 * accuracy(own, data.y_test), "nll": nll(own, data.y_test), **near}
+
+
+def table(found: Sequence[Line], data: Data, kept: Path) -> Iterator[Expectation]:
+    metrics = ("accuracy", "agreement", "total variation")
+    for metric, value in zip(metrics, PUBLISHED["HMC"][:3], strict=True):
+        yield Expectation("HMC, one chain against the others", metric, value, 0, published=value, mark="seed")
+    means: dict[tuple[str, str], float] = {}
+    for method in dict.fromkeys(line["job"]["method"] for line in found):
+        own = [line for line in found if line["job"]["method"] == method]
+        for i, metric in enumerate((*metrics, "nll")):
+            means[method, metric] = float(np.mean([line[metric] for line in own]))
+            said = PUBLISHED.get(method) if i < 3 else None
+            extra = {"published": said[i], "mark": said[3]} if said else {}
+            yield Expectation(method, metric, means[method, metric], len(own), **extra)  # type: ignore[arg-type]
+    paths = [kept / f"{name_of(line['job'])}.npz" for line in found if line["job"]["method"] != "SGD"]
+    held = [torch.from_numpy(np.load(path)["probs"]).float() for path in paths if path.exists()]
+    if len(held) > 1:
+        mixed = torch.stack(held).mean(0)
+        for metric, value in score(mixed / mixed.sum(-1, keepdim=True), data).items():
+            means["all averaged", metric] = value
+            yield Expectation("all averaged", metric, value, len(held))
+    best = max(value for (_, metric), value in means.items() if metric == "agreement")
+    least = min(value for (_, metric), value in means.items() if metric == "total variation")
+    yield Expectation("the nearest of all", "agreement", best, len(means), low=92.0, says="as near as published SGHMC")
+    yield Expectation("the nearest of all", "total variation", least, len(means), high=0.11, says="likewise")
+    for sampler in ("SGLD", "SGHMC", "cyclical SGHMC"):
+        if (sampler, "agreement") in means and ("MFVI", "agreement") in means:
+            gap = means[sampler, "agreement"] - means["MFVI", "agreement"]
+            yield Expectation(
+                sampler, "agreement beyond that of MFVI", gap, 1, low=0.0, says="samplers are nearer than VI"
+            )
+
+
+def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options(parser)
+    parser.add_argument("--cifar10", type=Path, help="folder of the whole set, as cifar10_files.py makes it")
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--epochs", type=int, default=60)
+    parser.add_argument("--only", nargs="*", choices=NAMES, default=NAMES)
+    given = parser.parse_args(arguments)
+    if given.quick:
+        given.epochs, given.workers = 2, 1
+    small = 20 if given.quick else 0
+    jobs = [
+        {"method": name, "seed": seed, "epochs": given.epochs, "images": small}
+        for seed in range(given.seeds)
+        for name in NAMES
+        if name in given.only
+    ]
+    stem = "cifar_hmc" + (".quick" if given.quick else "")
+    path, kept = given.rows or given.out / f"{stem}.rows.jsonl", given.out / f"{stem}.probs"
+    work = partial(train, device=given.device, folder=given.cifar10, kept=kept)
+    found = finish(jobs, work, path, given.device, given.workers, given.budget)
+    if not found:
+        return []
+    data = load(given.cifar10)
+    data = Data(*(t[:small] for t in data)) if small else data
+    rows = [expected.to_row(IDS, given.quick) for expected in table(found, data, kept)]
+    command = "python reproduce/cifar_hmc.py" + (" --quick" if given.quick else f" --epochs {given.epochs}")
+    write(
+        "cifar_hmc",
+        command,
+        rows,
+        sorted({line["job"]["seed"] for line in found}),
+        given.quick,
+        given.out,
+        found[0]["made"],
+    )
+    print(show(rows))
+    return rows
+
+
+if __name__ == "__main__":
+    main()
