@@ -4,8 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PEERS := .peers
+LAPLACE := .peers-laplace
 
-.PHONY: demo test lint nightly peers clean
+.PHONY: demo test lint nightly peers peers-laplace clean
 
 demo: $(READY)
 	$(BIN)/nescio demo --out build/demo
@@ -35,5 +36,13 @@ $(PEERS)/.ready: benchmarks/peers.txt
 	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check -r benchmarks/peers.txt
 	touch $@
 
+# laplace-torch brings torchvision, which breaks it: apart, and with nothing but what is listed.
+peers-laplace: $(LAPLACE)/.ready
+
+$(LAPLACE)/.ready: benchmarks/peers_laplace.txt
+	test -x $(LAPLACE)/bin/python || $(PYTHON) -m venv $(LAPLACE)
+	$(LAPLACE)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r benchmarks/peers_laplace.txt
+	touch $@
+
 clean:
-	rm -rf $(VENV) $(PEERS) build .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(PEERS) $(LAPLACE) build .pytest_cache .ruff_cache

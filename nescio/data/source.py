@@ -46,6 +46,10 @@ class Source(ABC):
     def rows(self, index: Tensor | None) -> tuple[Any, Any]:
         """(x, y) at these indices; all of them for None."""
 
+    def span(self, first: int, end: int) -> tuple[Any, Any]:
+        """(x, y) of these rows, one after the other."""
+        return self.rows(torch.arange(first, end))
+
     @abstractmethod
     def subset(self, index: Tensor) -> Source: ...
 
@@ -67,6 +71,9 @@ class Tensors(Source):
 
     def rows(self, index: Tensor | None) -> tuple[Any, Any]:
         return (self.x, self.y) if index is None else tree_map(lambda t: t[index.to(t.device)], (self.x, self.y))
+
+    def span(self, first: int, end: int) -> tuple[Any, Any]:
+        return tree_map(lambda t: t[first:end], (self.x, self.y))  # no copy
 
     def subset(self, index: Tensor) -> Source:
         x, y = self.rows(index)
@@ -205,7 +212,7 @@ def expect_tensors(x: Any, y: Any) -> None:
 def check_finite(tree: Any, what: str, numbers: Tensor | None = None) -> None:
     """`numbers`: which rows of the data these are."""
     for leaf in leaves(tree):
-        if leaf.is_floating_point() and not bool(leaf.isfinite().all()):
+        if leaf.is_floating_point() and not bool(leaf.sum().isfinite()) and not bool(leaf.isfinite().all()):
             bad = (~leaf.isfinite()).nonzero()
             if numbers is not None:
                 bad[:, 0] = numbers[bad[:, 0]]

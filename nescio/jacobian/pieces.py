@@ -76,7 +76,9 @@ class Outer(Piece):
     def jacobian(self) -> Tensor:
         if self.single:
             return (self.g[:, :, 0, :, None] * self.a[:, 0, None, :]).flatten(2)
-        return (self.g.mT @ self.a).flatten(2)
+        k, n, positions, outputs = self.g.shape
+        back = self.g.permute(1, 0, 3, 2).reshape(n, k * outputs, positions)  # columns side by side: `a` is not repeated
+        return (back @ self.a).view(n, k, -1).transpose(0, 1)
 
     def cost(self) -> int:
         multiplied = (
@@ -106,7 +108,7 @@ class Outer(Piece):
     def square(self) -> Tensor:
         if self.single:
             return (self.g[:, :, 0].square().sum(0).mT @ self.a[:, 0].square()).reshape(-1)
-        return torch.stack([(g.mT @ self.a).square().sum(0) for g in self.g]).sum(0).reshape(-1)
+        return self.jacobian().square().sum((0, 1))
 
     def dot(self, vectors: Tensor) -> Tensor:
         if not self.single:

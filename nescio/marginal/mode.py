@@ -121,7 +121,7 @@ class AtMode:
         """(f, y) of all rows, in double precision: neither depends on the numbers."""
         params, found = sort(self.of.point(), self.of.model.likelihood)[0], []
         for start in range(0, self.source.size, CHUNK):
-            x, y = self.source.rows(torch.arange(start, min(start + CHUNK, self.source.size)))
+            x, y = self.source.span(start, min(start + CHUNK, self.source.size))
             with torch.no_grad():
                 found.append(tree_map(doubled, (self.of.model.network.call(params, x), y)))
         return found

@@ -67,7 +67,7 @@ def second(sweep: Sweep) -> Tensor:
     step = sweep.step(multiplied=False)
     sweep.log_likelihood = torch.zeros((), dtype=torch.float64)
     for start in range(0, sweep.source.size, step):
-        x, y = sweep.source.rows(torch.arange(start, min(start + step, sweep.source.size)))
+        x, y = sweep.source.span(start, min(start + step, sweep.source.size))
         own = {name: jacobian.params[name].detach().clone().requires_grad_() for name in jacobian.index}
         numbers = {f"likelihood.{name}": number for name, number in sweep.numbers.items()}
         loss = -model.log_likelihood({**jacobian.params, **own, **numbers}, x, y)

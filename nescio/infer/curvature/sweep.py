@@ -60,8 +60,7 @@ class Sweep:
     def parts(self, step: int) -> Iterator[Part]:
         self.log_likelihood = torch.zeros((), dtype=torch.float64)
         for start in range(0, self.source.size, step):
-            index = torch.arange(start, min(start + step, self.source.size))
-            x, y = self.source.rows(index)
+            x, y = self.source.span(start, min(start + step, self.source.size))
             forward = self.jacobian.forward(x)
             with unvalidated():
                 f = tree_map(lambda t: t.detach(), forward.f)
