@@ -19,10 +19,9 @@ from torch import Tensor
 from torch.fx import GraphModule
 
 from nescio.again import again
-from nescio.loop import repeated
+from nescio.loop import FEW, repeated
 
 VERSIONS = 12  # shapes of which code is kept; beyond, something varies that should not
-SHRINK = 4  # a version serves this many times fewer chains before a narrower one is made
 HALVES = {torch.bfloat16, torch.float16}
 NARROW = 16  # columns: with fewer, a product on the CPU is faster as (BᵀAᵀ)ᵀ, two to five times
 ROUNDING = 2000  # units of precision by which sums in another order may differ
@@ -34,42 +33,46 @@ KEPT: dict[Any, Function] = {}  # code that depends on nothing but its text
 
 @final
 class Compiled:
-    """`function(*chains, *others)` -> tensors; few chains may be padded to many, so that one version serves both."""
+    """`function(*chains, *others, *drawn)` -> tensors; few chains may be padded to many, so that one version serves both.
 
-    def __init__(self, function: Function) -> None:
-        self.function = function
+    `draws`: what makes the random numbers of a call, in their order; then there are always as many chains.
+    """
+
+    def __init__(self, function: Function, draws: Sequence[Callable[[], Tensor]] = ()) -> None:
+        self.function, self.draws = function, draws
         self.versions: dict[Any, Version] = {}
         self.width = 0
         self.note: str | None = None
 
     def __call__(
-        self, chains: Sequence[Tensor], others: Sequence[Tensor], times: int | None = None
+        self, chains: Sequence[Tensor], others: Sequence[Tensor], times: int | None = None, until: int | None = None
     ) -> tuple[Tensor, ...]:
         """`chains`: what has a leading axis of chains; so has every result. `others`: what all of them share.
-        `times`: so often, the results of one call in the place of the first arguments of the next."""
+        `times`: so often, the results of one call in the place of the first arguments of the next; on the CPU only until the result of
+        that number is true of a quarter of the chains or fewer."""
         rows = len(chains[0])
         self.width = max(self.width, rows)
         width = self.width
-        while width >= SHRINK * rows:  # few of many chains are left: a narrower version, but not one for every number
-            width //= SHRINK
+        while width >= FEW * rows:  # few of many chains are left: a narrower version, but not one for every number
+            width //= FEW
         if width > rows:
             padding = torch.arange(width, device=chains[0].device).clamp_(max=rows - 1)
             chains = [x[padding] for x in chains]
-        inputs = [*chains, *others]
+        inputs = [*chains, *others, *(draw() for draw in self.draws)]
         key = (times is None, *(x.shape for x in inputs))
         version = self.versions.get(key)
         if version is None:
-            version = self.versions[key] = self.make(inputs, fed=times is not None)
+            version = self.versions[key] = self.make(inputs, times is not None, until)
         out = version(inputs, times or 1)
         return out if width == rows else tuple(x[:rows] for x in out)
 
-    def make(self, inputs: Sequence[Tensor], fed: bool) -> Version:
+    def make(self, inputs: Sequence[Tensor], fed: bool, until: int | None) -> Version:
         """Code for these shapes, or the plain function."""
         if len(self.versions) >= VERSIONS:
             self.note = f"shapes vary: code was made for {VERSIONS} of them"
             return looped(self.function)
         try:
-            version, eps = machine_code(self.function, inputs, fed)
+            version, eps = machine_code(self.function, inputs, fed, until)
             if not agree(version(inputs, 1), self.function(*inputs), eps):
                 raise ArithmeticError("compiled and plain results differ")
         except Exception as error:  # a compiler may fail in any way: the plain function never does
@@ -78,7 +81,9 @@ class Compiled:
         return version
 
 
-def machine_code(function: Function, inputs: Sequence[Tensor], fed: bool) -> tuple[Version, float]:
+def machine_code(
+    function: Function, inputs: Sequence[Tensor], fed: bool, until: int | None = None
+) -> tuple[Version, float]:
     """Traced at these inputs and compiled, and the unit of its coarsest precision. What the function closes over is a constant."""
     cuda = inputs[0].is_cuda
     inputs = [x.clone() for x in inputs]  # a tensor given twice would be traced as one input
@@ -90,7 +95,7 @@ def machine_code(function: Function, inputs: Sequence[Tensor], fed: bool) -> tup
             return recorded(built(graph, inputs), inputs, fed), eps
         if not fed:
             return looped(built(graph, inputs)), eps
-        loop, constants = repeated(graph)
+        loop, constants = repeated(graph, until, len(inputs[0]))
         code = kept(loop, [torch.tensor(1), *inputs, *constants])
     return lambda inputs, times: code(torch.tensor(times), *inputs, *constants), eps
 

@@ -9,6 +9,7 @@ Chains are the leading axis everywhere: u is (chains, dim), densities are (chain
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, final
 
@@ -20,6 +21,7 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 from nescio.compiled import Compiled
 from nescio.data.source import Source
 from nescio.errors import InputError, UnsupportedError
+from nescio.handed import Handed, Recorder
 from nescio.laws.law import unvalidated
 from nescio.model import Model
 from nescio.network import Params
@@ -135,11 +137,13 @@ class Target:
         chains: Sequence[Tensor],
         shared: Sequence[Tensor] = (),
         times: int | None = None,
+        until: int | None = None,
     ) -> Any:
         """move(bound, *chains, *shared): a sampler's step as one piece of code, with bound(u) = (value, gradient) on this batch.
 
         `chains`: tensors with a leading axis of chains; so has each of the results. `times`: so many steps, each with the results of
-        the one before in the place of its first arguments.
+        the one before in the place of its first arguments. `until`: a result that is true of chains that go on; there may be fewer
+        steps where few do.
         """
         if self.code is None or self.shards(batch) > 1:
             bound = Bound(self, batch, True)
@@ -147,7 +151,7 @@ class Target:
             for _ in range((times or 1) - 1):
                 results = move(bound, *results, *chains[len(results) :], *shared)
             return results
-        return self._run(move, batch, True, chains, shared, times)
+        return self._run(move, batch, True, chains, shared, times, until)
 
     def shards(self, batch: Batch) -> int:
         """In how many parts the rows of a gradient are summed up."""
@@ -161,8 +165,9 @@ class Target:
         chains: Sequence[Tensor],
         shared: Sequence[Tensor],
         times: int | None = None,
+        until: int | None = None,
     ) -> Any:
-        if self.code is None or self.model.likelihood.estimated:  # noise that is drawn inside cannot be compiled in
+        if self.code is None:
             return move(Bound(self, batch, prior), *chains, *shared)
         data, form = tree_flatten((batch.x, batch.y))
         own = [*([] if self.rest is None else [self.rest]), *(data if batch.own else [])]
@@ -176,10 +181,17 @@ class Target:
                 first, mine, given, rows = split(tensors, counts)
                 target = self if self.rest is None else replace(self, rest=mine[0])
                 x, y = tree_unflatten(list(rows if rows else mine[-len(data) :]), form)
-                return tuple(move(Bound(replace(target, code=None), batch._replace(x=x, y=y), prior), *first, *given))
+                drawn = tensors[sum(counts) :]
+                with Handed(iter(drawn)) if drawn else nullcontext():
+                    bound = Bound(replace(target, code=None), batch._replace(x=x, y=y), prior)
+                    return tuple(move(bound, *first, *given))
 
-            self.code[key] = Compiled(function)
-        return self.code[key]([*chains, *own], [*shared, *others], times)
+            recorder = Recorder()
+            if self.model.likelihood.estimated:  # what it draws by itself is to be handed in
+                with self.model.noise(0, "recorded").scope(), recorder:
+                    function(*chains, *own, *shared, *others)
+            self.code[key] = Compiled(function, recorder.draws)
+        return self.code[key]([*chains, *own], [*shared, *others], times, until)
 
     def log_posterior(self, u: Tensor, batch: Batch, statistics: Params) -> tuple[Tensor, Params]:
         """Of the values, in weight space: no Jacobian; the network in training mode. Also the statistics (buffers) after it."""

@@ -50,16 +50,17 @@ def jobs(only: Sequence[str], quick: bool, epochs: int | None) -> list[Job]:
     def of(what: str, many: int, **settings: Any) -> Job:
         return {"what": what, "epochs": 2 if quick else epochs or many, **settings}
 
-    seeds, size = (1, {"images": 200, "test": 20}) if quick else (5, {"images": 20_000, "test": 1000})
-    found = [of("tutorial", 100, latent=z, seed=s) for z in (20, 2) for s in range(seeds)]
+    seeds, size = (1, {"images": 200, "test": 20}) if quick else (5, {"images": 60_000, "test": 10_000})
+    found = [of("tutorial", 100, latent=20, seed=s) for s in range(seeds)]
+    found += [of("tutorial", 100, latent=2, seed=0)]
     found += [of("autoencoder", 100, latent=z, seed=0) for z in (20, 2)]
-    nets = (("200 tanh", 1, 600, 4), ("200 tanh", 50, 300, 2), ("500 relu", 1, 300, 2))
+    nets = (("200 tanh", 1, 1000, 4), ("200 tanh", 50, 400, 2), ("500 relu", 1, 500, 2))
     found += [of("binarised", n, net=net, k=3 if quick and k > 1 else k, members=m) for net, k, n, m in nets]
-    found += [of("grey", 30, pixels=pixels, seed=0, **size) for pixels in ("continuous", "plain")]
-    found += [of("conditional", 30, given=given, seed=0, **size) for given in ("nothing", "label", "left half")]
+    found += [of("grey", 50, pixels=pixels, seed=0, **size) for pixels in ("continuous", "plain")]
+    found += [of("conditional", 50, given=given, seed=0, **size) for given in ("nothing", "label", "left half")]
     found += [of("m2", 100, labels=100, alpha=0.1, seed=s) for s in range(seeds)]
     found += [of("faces", 400, latent=z) for z in (2, 10)]
-    found += [of("decoder", 20, images=10_000, seed=0)]
+    found += [of("decoder", 30, images=20_000, seed=0)]
     return [job for job in found if job["what"] in only]
 
 

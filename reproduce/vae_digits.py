@@ -88,7 +88,7 @@ def binarised(job: Job, place: Place) -> Line:
         each = [log_likelihood(member, seen, samples) for member in members]
         found[f"nll_{samples}"] = [-mean(e.value) for e in each]
         if samples > 1:
-            found[f"se_{samples}"] = [mean(e.se.square()) ** 0.5 / len(seen) ** 0.5 for e in each]
+            found[f"se_{samples}"] = [float(e.se.square().mean().sqrt()) / len(seen) ** 0.5 for e in each]
             found[f"ess_{samples}"] = [float(e.ess.median()) for e in each]
     first = posterior.chains(slice(0, 1))
     place.pictures(name, samples=generate(first, 100).mean, x=seen[:SHOWN], back=reconstruct(first, seen[:SHOWN]).mean)

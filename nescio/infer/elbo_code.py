@@ -6,24 +6,20 @@ steps to rounding, and torch's own generators are faster than a compiler's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, final
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from nescio.compiled import VERSIONS, Version, agree, machine_code
+from nescio.handed import Draw, Handed, Recorder
 from nescio.infer.elbo import NegativeELBO
 from nescio.noise import Noise
 
-aten = torch.ops.aten
-SHAPED = {aten.randn.default, aten.rand.default, aten.randint.default, aten.randint.low}
-ALIKE = {aten.randn_like.default, aten.rand_like.default}
 MOST = 4  # samples in one graph
-Draw = Callable[[], Tensor]
 
 
 @final
@@ -116,34 +112,3 @@ class Whole(nn.Module):
 
     def forward(self, x: Any, y: Any, part: Tensor, follow: Callable[[Tensor], Any]) -> Tensor:
         return self.loss.estimate(x, y, part, follow)
-
-
-@final
-class Recorder(TorchDispatchMode):
-    """Notes what is drawn, so that it can be drawn again."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.draws: list[Draw] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        out = func(*args, **kwargs)
-        if func in SHAPED or func in ALIKE:
-            given = (torch.empty_like(args[0]),) if func in ALIKE else args
-            self.draws.append(lambda: func(*given, **kwargs))
-        elif torch.Tag.nondeterministic_seeded in func.tags:
-            raise NotImplementedError(f"{func} draws by itself")
-        return out
-
-
-@final
-class Handed(TorchDispatchMode):
-    """What would be drawn is taken from what was handed in."""
-
-    def __init__(self, given: Iterator[Tensor]) -> None:
-        super().__init__()
-        self.given = given
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return next(self.given) if func in SHAPED or func in ALIKE else func(*args, **(kwargs or {}))
