@@ -21,7 +21,7 @@ from nescio.infer import laplace
 from nescio.infer.curvature import columns, full, kfac, sweep
 from nescio.infer.curvature import prior as prior_part
 from nescio.infer.curvature.kfac import Block
-from nescio.jacobian import calls, jacobian, pieces, quadratic, unrolled
+from nescio.jacobian import calls, jacobian, lookup, pieces, quadratic, unrolled
 from nescio.linalg import Dense, Diag, Kron, Operator, Spectral, kron, operator
 from nescio.marginal import mode as marginal
 
@@ -259,6 +259,27 @@ def bridge_with_the_root(m: pytest.MonkeyPatch) -> None:
     m.setattr(links.Bridge, "predictive", wrong)
 
 
+def words_met_twice(m: pytest.MonkeyPatch) -> None:
+    """A word that an example meets twice as two words."""
+
+    def wrong(index: Tensor, tokens: Tensor, g: Tensor, skipped: int | None) -> Any:
+        return lookup.Lookup(index, tokens, g, torch.ones_like(tokens, dtype=torch.bool))
+
+    m.setattr(lookup.Lookup, "of", staticmethod(wrong))
+
+
+def words_not_counted(m: pytest.MonkeyPatch) -> None:
+    """Every row of a table as if it were met equally often."""
+    true = Block.operator
+
+    def wrong(self: Block) -> Operator:
+        found = true(self)
+        even = isinstance(found, Kron) and found.left.dim() == 1
+        return Kron(torch.full_like(found.left, 1 / len(found.left)), found.right) if even else found
+
+    m.setattr(Block, "operator", wrong)
+
+
 def hessian_for_gauss_newton(m: pytest.MonkeyPatch) -> None:
     m.setattr(full_file, "gauss_newton", full_file.second)
 
@@ -293,6 +314,8 @@ FAULTS: list[Fault] = [
         lambda: curved.check_likelihood("Heteroscedastic"),
     ),
     Fault("curvature: LSTM gates in another order", gate_order, layers("lstm")),
+    Fault("curvature: a word met twice", words_met_twice, layers("embedding")),
+    Fault("curvature: words not counted", words_not_counted, curved.check_table),
     Fault("curvature: Hessian for Gauss-Newton", hessian_for_gauss_newton, curved.check_hessian),
     Fault("Laplace: prior counted twice", prior_times(2.0), proof.check_prior_counted_once),
     Fault("Laplace: prior dropped", prior_times(1e-12), proof.check_linear),

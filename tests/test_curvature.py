@@ -13,8 +13,9 @@ from torch import distributions as td
 from torch.nn import functional as F
 from torch.nn.utils import parametrizations
 
-from nescio import InputError, Model, UnsupportedError
+from nescio import InputError, Model, UnsupportedError, fit
 from nescio.data.source import source
+from nescio.infer import Laplace
 from nescio.infer.curvature import Full, Structure, Sweep, diag, full, kfac, low_rank, sweep
 from nescio.infer.curvature.columns import columns, sampled
 from nescio.infer.curvature.kfac import KFAC
@@ -31,6 +32,7 @@ from nescio.likelihoods import (
 from nescio.linalg import Blocks, Dense, Diag, Kron, Operator
 from nescio.nets import mlp
 from nescio.noise import Noise
+from nescio.posterior import GaussianPosterior
 from nescio.posterior.places import places
 
 DOUBLE = torch.float64
@@ -121,6 +123,16 @@ NETS: dict[str, Callable[[], nn.Module]] = {
     "prelu": lambda: nn.Sequential(nn.Linear(6, 4), nn.PReLU(), nn.Linear(4, 2)),
     "embedding": lambda: Through(
         lambda m, x: m.head(tokens(m, x).mean(1)), words=nn.Embedding(5, 2), head=nn.Linear(2, 2)
+    ),
+    "embedding, twice, with padding": lambda: Through(
+        lambda m, x: m.head((tokens(m, x).mean(1) * m.words((x[:, :2] * 2).long().clamp(0, 4)).sum(1)).tanh()),
+        words=nn.Embedding(5, 2, padding_idx=1),
+        head=nn.Linear(2, 2),
+    ),
+    "embedding, also the way out": lambda: Through(
+        lambda m, x: F.linear(m.head(tokens(m, x).mean(1)).tanh(), m.words.weight),
+        words=nn.Embedding(5, 2),
+        head=nn.Linear(2, 2),
     ),
     "positions": lambda: Through(
         lambda m, x: m.head((tokens(m, x) + m.place).tanh().flatten(1)),
@@ -259,6 +271,8 @@ def test_which_weights_have_kronecker_factors() -> None:
     assert kinds("tied, transposed") == {"a.weight": "Dense", "a.bias": "Kron"}  # the bias is used in two linear maps
     assert kinds("tied, another bias")["a.weight"] == "Dense"
     assert kinds("a weight without use")["never"] == "Diag"
+    assert kinds("embedding")["words.weight"] == kinds("embedding, twice, with padding")["words.weight"] == "Kron"
+    assert kinds("embedding, also the way out")["words.weight"] == "Dense"
 
 
 # ---- KFAC where it is exact ----------------------------------------------------------------------------------------
@@ -286,6 +300,42 @@ def check_kfac_exact() -> None:
 
 def test_kfac_where_it_is_exact() -> None:
     check_kfac_exact()
+
+
+def check_table() -> None:
+    """An embedding of one word an example in a deep linear network: how often each word is met ⊗ what comes back, exactly."""
+    torch.default_generator.manual_seed(2)
+    net = Through(
+        lambda m, x: m.b(m.a(m.words(x[:, 0].long()))), words=nn.Embedding(4, 3), a=nn.Linear(3, 3), b=nn.Linear(3, 2)
+    )
+    net, x = net.double(), torch.tensor([[0], [2], [2], [1], [2]])
+    y = torch.zeros(N, 2, dtype=DOUBLE)
+    posterior = fit(Model(net, Normal(0, 1), Gaussian(NOISE)), (x, y), Laplace(kfac))
+    jacobian = jacobians(net, x)
+    wanted = torch.einsum("ndi,ndj->ij", jacobian, jacobian) / NOISE**2
+    assert isinstance(posterior, GaussianPosterior) and isinstance(posterior.curvature, Blocks)
+    for (operator, _), block in zip(
+        posterior.curvature.pairs(), blocks_of(wanted, posterior.curvature.places), strict=True
+    ):
+        close(operator.dense(), block)
+    outputs = posterior.linearize().outputs(x).covariance
+    close(outputs, jacobian @ posterior.covariance.dense() @ jacobian.mT)
+
+
+def test_table() -> None:
+    check_table()
+
+
+def test_a_long_table_is_not_multiplied_out() -> None:
+    """A million words of width 8 for two outputs: 256 MB of rows an example, if they were made."""
+    net = Through(lambda m, x: m.head(m.words(x).mean(1)), words=nn.Embedding(1_000_000, 8), head=nn.Linear(8, 2))
+    model = Model(net, Normal(0, 1), Gaussian(NOISE))
+    params = {**model.point(model.noise(0, "point")), **model.network.statistics()}
+    data = source((torch.tensor([[3, 900_000, 3], [7, 7, 1]]), torch.zeros(2, 2)))
+    swept = Sweep(model, params, places(model.prior, None, "the test"), data, None, model.noise(0, "test"))
+    assert swept.cost[0] < 2**20
+    found = diag.measure(swept).values
+    assert int((found > 0).sum()) == 8 * 4 + 18  # four words, and the head
 
 
 def test_kfac_counts_positions_once() -> None:
@@ -536,9 +586,20 @@ def test_low_rank_keeps_the_leading_directions() -> None:
 
 def test_refusals(monkeypatch: pytest.MonkeyPatch) -> None:
     model, data, _ = regression("mlp")
-    monkeypatch.setattr("nescio.infer.curvature.structure.LARGEST", 1000)
-    with pytest.raises(InputError, match=r"the full matrix must fit into .* GB; got 51 weights, .* use kfac"):
+    limit = "nescio.infer.curvature.structure.LARGEST"
+    monkeypatch.setattr(limit, 24 * 51**2 - 1)
+    must = r"the full matrix must fit into 0.1 MB; got 51 weights, for which it takes 0.1 MB; "
+    with pytest.raises(InputError, match=must + r"use kfac \(0.0 MB\) or low_rank\(20\) \(0.0 MB\) or diag \(0.0 MB\)"):
         curvature(model, data, full)
+    monkeypatch.setattr(limit, 24 * 119 - 1)  # (4, 7), (3, 5) and (2, 4): 119 numbers in the factors
+    with pytest.raises(InputError, match=r"the Kronecker factors must fit .* use diag \(0.0 MB\), or .on"):
+        curvature(model, data, kfac)
+    with pytest.raises(InputError, match=r"11 directions must fit"):
+        curvature(model, data, low_rank(1))
+    monkeypatch.setattr("nescio.infer.curvature.sweep.LARGEST", 100)
+    norm, rows, _ = regression("layer norm")
+    with pytest.raises(InputError, match=r"the derivatives of two examples must fit .* samples=1"):
+        curvature(norm, rows, diag)
     with pytest.raises(InputError, match="a rank is at least 1"):
         low_rank(0)
     wide = Model(nn.Linear(6, 300).double(), Normal(0, 1), Heavy())

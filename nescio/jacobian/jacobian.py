@@ -8,14 +8,16 @@ normalised before it met an example) is differentiated through the whole network
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any, final
 
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_map
 
-from nescio.jacobian.calls import Axes, Linear, axes, linear
+from nescio.jacobian.calls import CONVOLUTIONS, Axes, Linear, axes, linear
 from nescio.jacobian.local import local, pulled, strict
+from nescio.jacobian.lookup import Lookup, looked
 from nescio.jacobian.pieces import Outer, Piece, Plain
 from nescio.jacobian.watch import Call, Log, Watched
 from nescio.network import Network, Params, rows
@@ -77,6 +79,8 @@ class Pass:
             firsts = [m for m in maps if m is not None]
             if len(firsts) == len(maps) and len({(m.weight, m.bias) for m in firsts}) == 1:
                 found.append(self.outer(firsts, [grads[i][0] for i in members], members))
+            elif len(names) == 1 and all(looked(self.calls[i], jacobian.axes[i]) for i in members):
+                found.append(self.table(names[0], [grads[i][0] for i in members], members))
             else:
                 summed: Params = {}
                 for i in members:
@@ -85,6 +89,20 @@ class Pass:
                 found.append(self.plain({name: summed[name] for name in names}))
         every = found + self.through(columns)
         return [piece.some() if bool((piece.index < 0).any()) else piece for piece in every]
+
+    def shapes(self) -> list[tuple[int, ...]]:
+        """How the weights act, for estimates: (outputs, inputs) as a matrix, (rows, columns, 1) as a table, (size,) else."""
+        params, found = self.jacobian.params, []
+        for names, members in self.groups():
+            shape = max((params[name].shape for name in names), key=len)
+            used = {self.calls[i].function for i in members}
+            if used <= {torch.nn.functional.linear, *CONVOLUTIONS} and len(names) <= 2:
+                found.append((shape[0], prod(shape[1:]) + len(names) - 1))
+            elif used == {torch.nn.functional.embedding}:
+                found.append((shape[0], shape[1], 1))
+            else:
+                found.append((sum(params[name].numel() for name in names),))
+        return found + [(params[name].numel(),) for name in sorted(self.jacobian.loose)]
 
     def back(self, taps: list[Tensor], columns: Sequence[Tensor]) -> list[Tensor]:
         if not taps or not any(f.requires_grad for f in self.outputs):
@@ -121,6 +139,18 @@ class Pass:
         g = torch.cat(gs, 2) if len(gs) > 1 else gs[0]
         parts = [index[name].view(g.shape[-1], -1) for name in (first.weight, first.bias) if name is not None]
         return Outer(torch.cat(parts, 1).reshape(-1), a, g)
+
+    def table(self, name: str, grads: list[Tensor], members: list[int]) -> Lookup:
+        tokens, gs, skipped = [], [], None
+        for g, i in zip(grads, members, strict=True):
+            where = self.jacobian.axes[i]
+            call, axis = looked(self.calls[i], where), where.outputs[0]
+            assert call is not None and axis is not None
+            g = g.movedim(axis + 1, 1)  # (K, N, ..., columns)
+            gs.append(g.reshape(*g.shape[:2], -1, g.shape[-1]))
+            tokens.append(call.tokens)
+            skipped = call.skipped
+        return Lookup.of(self.jacobian.index[name], torch.cat(tokens, 1), torch.cat(gs, 2), skipped)
 
     def plain(self, by_name: Params) -> Plain:
         index = torch.cat([self.jacobian.index[name] for name in by_name])

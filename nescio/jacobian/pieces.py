@@ -77,7 +77,9 @@ class Outer(Piece):
         if self.single:
             return (self.g[:, :, 0, :, None] * self.a[:, 0, None, :]).flatten(2)
         k, n, positions, outputs = self.g.shape
-        back = self.g.permute(1, 0, 3, 2).reshape(n, k * outputs, positions)  # columns side by side: `a` is not repeated
+        back = self.g.permute(1, 0, 3, 2).reshape(
+            n, k * outputs, positions
+        )  # columns side by side: `a` is not repeated
         return (back @ self.a).view(n, k, -1).transpose(0, 1)
 
     def cost(self) -> int:

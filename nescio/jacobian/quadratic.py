@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from nescio.jacobian.lookup import Lookup
 from nescio.jacobian.pieces import Outer, Piece
 from nescio.linalg import Blocks, Dense, Diag, Kron, Operator, Spectral
 
@@ -32,9 +33,10 @@ def block(pieces: Sequence[Piece], operator: Operator, place: Tensor) -> Tensor 
         (piece,) = inside
         if isinstance(operator, Diag):
             return piece.weighted(operator.values.to(dtype(piece)))
-        if isinstance(piece, Outer) and isinstance(operator, (Spectral, Kron)):
+        if isinstance(piece, (Outer, Lookup)) and isinstance(operator, (Spectral, Kron)):
             left, right, values = spectrum(operator, dtype(piece))
-            return piece.turned(left, right).weighted(values)
+            if isinstance(piece, Outer) or left.dim() == 1:
+                return piece.turned(left, right).weighted(values)
     if (
         len(inside) == 1
         and isinstance(inside[0], Outer)
@@ -90,4 +92,4 @@ def spectrum(operator: Spectral | Kron, precision: torch.dtype) -> tuple[Tensor,
 
 
 def dtype(piece: Piece) -> torch.dtype:
-    return piece.a.dtype if isinstance(piece, Outer) else piece.jacobian().dtype
+    return piece.g.dtype if isinstance(piece, (Outer, Lookup)) else piece.jacobian().dtype

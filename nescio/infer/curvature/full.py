@@ -22,7 +22,7 @@ class Full(Structure):
     hessian: bool = False
 
     def measure(self, sweep: Sweep) -> Dense:
-        afford(sweep.size, sweep.size, "the full matrix", "use kfac, low_rank(k) or diag, or .on(...) the last layer")
+        afford(sweep, sweep.size**2, "the full matrix")
         return Dense(second(sweep) if self.hessian else gauss_newton(sweep))
 
 

@@ -2,23 +2,23 @@
 
     Σ_n J_nᵀ Λ_n J_n  ≈  (Σ g gᵀ) ⊗ (1/NR Σ a aᵀ)      of a linear map with inputs a and what comes back g, at R positions of N examples
 
-with the bias as one more input, always one. Exact for one example met once, and for deep linear networks. A weight without such
-a rule (norm layers, positional embeddings, weights tied in different ways) keeps its exact block, or where that would have more than
-`exact` entries a side its exact diagonal.
+with the bias as one more input, always one. Exact for one example met once, and for deep linear networks. Of an embedding the second factor
+is the diagonal of how often each row is met. A weight without such a rule (norm layers, positional embeddings, weights tied in
+different ways) keeps its exact block, or where that would have more than `exact` entries a side its exact diagonal.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor
 
 from nescio.errors import InputError
-from nescio.infer.curvature.structure import Structure, afford
+from nescio.infer.curvature.structure import EXACT, Structure, afford, factors
 from nescio.infer.curvature.sweep import Sweep
-from nescio.jacobian import Outer, Piece
+from nescio.jacobian import Lookup, Outer, Piece
 from nescio.linalg import Blocks, Dense, Diag, Kron, Operator
 
 
@@ -28,18 +28,26 @@ class Block:
 
     def __init__(self, first: Piece, exact: int) -> None:
         self.index = first.index
-        self.product = isinstance(first, Outer)
-        shapes = first.shape if isinstance(first, Outer) else (len(first.index),)
-        if self.product:
-            afford(sum(shapes), max(shapes), "Kronecker factors", "use diag")
-        elif len(first.index) <= exact:
-            shapes = (*shapes, *shapes)
-        new = {"dtype": torch.float64, "device": first.index.device}
-        self.sums = [torch.zeros(n, n, **new) for n in shapes] if self.product else [torch.zeros(shapes, **new)]
+        new: dict[str, Any] = {"dtype": torch.float64, "device": first.index.device}
         self.met = 0
+        if isinstance(first, Outer):
+            self.sums = [torch.zeros(n, n, **new) for n in first.shape]
+        elif isinstance(first, Lookup):  # what went in is one of the rows: their products are a diagonal, of counts
+            rows, columns = first.shape
+            self.sums = [torch.zeros(rows, **new), torch.zeros(columns, columns, **new)]
+        else:
+            size = len(first.index)
+            self.sums = [torch.zeros((size, size) if size <= exact else size, **new)]
 
     def add(self, piece: Piece, fresh: bool) -> None:
-        if isinstance(piece, Outer) and self.product:
+        if isinstance(piece, Lookup):
+            back = piece.g.flatten(0, 2)
+            self.sums[1] += (back.mT @ back).double()
+            if fresh:
+                met = piece.tokens[piece.first]
+                self.sums[0] += torch.bincount(met, minlength=len(self.sums[0]))
+                self.met += len(met)
+        elif isinstance(piece, Outer):
             back = piece.g.flatten(0, 2)
             self.sums[0] += (back.mT @ back).double()
             if fresh:
@@ -53,7 +61,9 @@ class Block:
             self.sums[0] += (rows.mT @ rows).double()
 
     def operator(self) -> Operator:
-        if self.product:
+        if len(self.sums) == 2:
+            if self.sums[0].dim() == 1:
+                return Kron(self.sums[0] / self.met, self.sums[1])
             upper = self.sums[1].triu() / self.met
             return Kron(self.sums[0], upper + upper.triu(1).mT)
         return Diag(self.sums[0]) if self.sums[0].dim() == 1 else Dense(self.sums[0])
@@ -72,13 +82,14 @@ def add_gram(total: Tensor, rows: Tensor) -> None:
 class KFAC(Structure):
     """`exact`: how large a block without a Kronecker rule may be to be kept as it is."""
 
-    exact: int = 1024
+    exact: int = EXACT
 
     def __post_init__(self) -> None:
         if self.exact < 0:
             raise InputError("exact is a number of weights", str(self.exact), "0 keeps the diagonal of such blocks")
 
     def measure(self, sweep: Sweep) -> Blocks:
+        afford(sweep, factors(sweep.shapes, self.exact), "the Kronecker factors")
         blocks: list[Block] = []
         for part in sweep:
             blocks = blocks or [Block(piece, self.exact) for piece in part.pieces]

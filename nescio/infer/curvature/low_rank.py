@@ -36,7 +36,7 @@ class Leading(Structure):
 
     def measure(self, sweep: Sweep) -> LowRank:
         width = min(sweep.size, self.rank + SPARE)
-        afford(sweep.size, width, f"{width} directions", "use a lower rank, kfac or diag")
+        afford(sweep, sweep.size * width, f"{width} directions")
         noise = sweep.noise.at("directions").to(sweep.model.network.like.device, torch.float64)
         basis = torch.linalg.qr(noise.normal(sweep.size, width))[0]
         product = basis

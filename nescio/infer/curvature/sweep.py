@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_map
 
 from nescio.data.source import Source
 from nescio.densities import log_density
+from nescio.errors import InputError
 from nescio.infer.curvature.columns import columns, sampled
 from nescio.jacobian import Jacobian, Pass, Piece
 from nescio.laws.law import unvalidated
@@ -26,6 +27,7 @@ from nescio.network import Params, rows
 from nescio.noise import Noise
 
 BUDGET = 256 * 2**20  # bytes of a part
+LARGEST = 4 * 2**30  # bytes of two examples, which is the least that is looked at
 MOST_ROWS = 1024
 MOST_COLUMNS = 64
 
@@ -88,12 +90,21 @@ class Sweep:
         return int(max(1, min(MOST_ROWS, BUDGET // max(per_row, 1), self.source.size)))
 
     @cached_property
+    def shapes(self) -> list[tuple[int, ...]]:
+        """Of the weights that are used together: see `Pass.shapes`."""
+        return self.jacobian.forward(self.source.rows(torch.arange(2) % self.source.size)[0]).shapes()
+
+    @cached_property
     def cost(self) -> tuple[int, int]:
         """Bytes of one example: pieces and activations, and its rows multiplied out. Counted on two examples."""
         x, y = self.source.rows(torch.arange(2) % self.source.size)
         forward = self.jacobian.forward(x)
         found = self.columns(forward, y, self.noise.at("cost"))
         few = [column[:MOST_COLUMNS] for column in found]
+        most = 16 * len(few[0]) * sum(shape[0] for shape in forward.shapes() if len(shape) == 1)  # not as products
+        if most > LARGEST:
+            got, remedy = f"{most / 2**30:.1f} GB", "use Laplace(..., samples=1), or .on(...) other weights"
+            raise InputError(f"the derivatives of two examples must fit into {LARGEST / 2**30:.0f} GB", got, remedy)
         held = sum(piece.cost() for piece in forward.pieces(few)) + 4 * sum(column.nbytes for column in found)
         activations = self.model.network.bytes_per_point(x) * (2 + len(few[0]))
         return held // 2 + activations, len(few[0]) * self.size * 16
