@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple, final
 
@@ -77,6 +77,7 @@ class Data(NamedTuple):
     reference: Tensor  # (test images, 10)
 
 
+@cache
 def load(folder: Path | None) -> Data:
     """Colours standardised by the training images."""
     reference = torch.from_numpy(arrays("cifar10_reference")["hmc_probs"])
@@ -93,25 +94,32 @@ def load(folder: Path | None) -> Data:
     return Data(x, y.long(), x_test, y_test.long(), reference)
 
 
-def methods(epochs: int, steps: int, batch: int) -> dict[str, Callable[[], Method]]:
-    """`steps`: of an epoch. Step sizes are of the sum over all 50,000 images; for fewer images they are larger in proportion."""
+def methods(epochs: int, steps: int, batch: int, scale: float = 1.0) -> dict[str, Callable[[], Method]]:
+    """`steps`: of an epoch. Step sizes are of the sum over 50,000 images, for fewer images larger in proportion, and times `scale`."""
     n, half = steps * batch, max(1, epochs // 2)
-    unit = 50_000 / n
+    unit = scale * 50_000 / n
     draws, thin = max(1, epochs - half), max(1, steps)  # a draw an epoch
     map_ = MAP(epochs=half, lr=3e-3, batch_size=batch)
     common: dict[str, Any] = {"draws": draws, "warmup": half * steps, "thin": thin, "batch_size": batch}
-    few = {**common, "draws": max(1, epochs // 4), "warmup": 0}  # within cycles: the last 30 % of each
+    few = {
+        **common,
+        "draws": max(2, epochs // 2),
+        "warmup": 0,
+        "thin": max(1, steps // 2),
+    }  # in the last 30 % of cycles
     return {
         "SGD": lambda: 1 * MAP(epochs=epochs, lr=3e-3, batch_size=batch),
         "ensemble": lambda: MEMBERS * MAP(epochs=epochs, lr=3e-3, batch_size=batch),
-        "SGLD": lambda: MEMBERS * SGLD(step_size=1e-5 * unit, **common),
-        "SGHMC": lambda: MEMBERS * SGHMC(step_size=1e-6 * unit, friction=0.05, **common),
+        "SGLD": lambda: MEMBERS * SGLD(step_size=3e-6 * unit, **common),
+        "SGHMC": lambda: MEMBERS * SGHMC(step_size=1.5e-6 * unit, friction=0.05, **common),
         "cyclical SGHMC": lambda: (
             MEMBERS * SGHMC(step_size=3e-6 * unit, friction=0.05, schedule=Cycles(max(1, epochs // 30), 0.7), **few)
         ),
         "MFVI": lambda: map_ >> VI(MeanField(), epochs=half, lr=1e-3, batch_size=batch),
         "MC dropout": lambda: VI(BernoulliDropout(0.05), epochs=epochs, lr=3e-3, batch_size=batch),
-        "SWAG": lambda: MEMBERS * (map_ >> SWAG(epochs=half, lr=0.01, batch_size=batch, every=max(1, steps // 2))),
+        "SWAG": lambda: (
+            MEMBERS * (map_ >> SWAG(epochs=max(2, half), lr=0.01, batch_size=batch, every=max(1, steps // 2)))
+        ),
         "Laplace": lambda: map_ >> Laplace().on(HEAD),
     }
 
@@ -123,11 +131,11 @@ def train(job: Job, until: float, device: str, folder: Path | None, kept: Path) 
     data = load(folder)
     if job["images"]:
         data = Data(*(t[: job["images"]] for t in data))
-    batch = min(BATCH, len(data.x))
+    batch = BATCH if not job["images"] else 5
     with Noise(job["seed"]).at("resnet").scope():
         net = Autocast(resnet20() if not job["images"] else tiny()).to(device)
     model = Model(net, Normal(0.0, 5**-0.5), Categorical())
-    method = methods(job["epochs"], len(data.x) // batch, batch)[job["method"]]()
+    method = methods(job["epochs"], len(data.x) // batch, batch, job["scale"])[job["method"]]()
     posterior = fit(model, (data.x.to(device), data.y.to(device)), method, seed=job["seed"])
     if isinstance(posterior, GaussianPosterior) and job["method"] == "Laplace":
         predictive = posterior.linearize().predict(data.x_test.to(device), draws=100)
@@ -147,7 +155,7 @@ def tiny() -> nn.Sequential:
 
 
 def name_of(job: Job) -> str:
-    return "-".join(str(job[key]) for key in ("method", "seed", "epochs", "images")).replace(" ", "_")
+    return "-".join(str(job[key]) for key in ("method", "seed", "epochs", "images", "scale")).replace(" ", "_")
 
 
 def score(probs: Tensor, data: Data) -> dict[str, float]:
@@ -193,13 +201,14 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
     parser.add_argument("--cifar10", type=Path, help="folder of the whole set, as cifar10_files.py makes it")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--epochs", type=int, default=60)
+    parser.add_argument("--scale", type=float, default=1.0, help="factor on the samplers' step sizes")
     parser.add_argument("--only", nargs="*", choices=NAMES, default=NAMES)
     given = parser.parse_args(arguments)
     if given.quick:
         given.epochs, given.workers = 2, 1
     small = 20 if given.quick else 0
     jobs = [
-        {"method": name, "seed": seed, "epochs": given.epochs, "images": small}
+        {"method": name, "seed": seed, "epochs": given.epochs, "images": small, "scale": given.scale}
         for seed in range(given.seeds)
         for name in NAMES
         if name in given.only

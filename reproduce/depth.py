@@ -2,8 +2,8 @@
 
 The map of camvid.py, its noise predicted pixel by pixel, by dropout and by an ensemble. As Make3D has no labels beyond 70 m, here the sky
 and all that is further than 6 pixels from a boundary have none in training. The claim: there the epistemic part dominates, compared with
-pixels that have labels; the aleatoric part does not know about it. Trained on a quarter, a half and all of the images, the epistemic part falls
-and the aleatoric part stays (table 3 there: 7.73, 4.38, 2.78 against 0.5 throughout, from memory).
+pixels that have labels; the aleatoric part does not know about it. Trained on a quarter, a half and all of the images, the epistemic part
+falls and the aleatoric part stays (table 3 there: 7.73, 4.38, 2.78 against 0.5 throughout, from memory).
 
     python reproduce/depth.py --device cuda [--epochs 120] [--seeds 3] [--only ensemble] [--budget SECONDS] [--quick] [--draw]
 

@@ -2,8 +2,8 @@
 
 One network with two heads on CamVid, labels of classes and the distance to their boundaries. The losses are weighed by the noise scales of
 `MultiTask(seg=Categorical(Learned(1.)), edges=Gaussian(Learned(1.)))`, by equal weights, or by the best of a grid of fixed ones, chosen
-on the validation images; beside them each task alone. The claim (Cityscapes: IoU 63.4 learned, 50.1 equal, 59.4 alone; from memory): learned
-weights are better than equal ones, as good as a grid search, and the tasks help each other.
+on the validation images; beside them each task alone. The claim (Cityscapes: IoU 63.4 learned, 50.1 equal, 59.4 alone; from memory):
+learned weights are better than equal ones, as good as a grid search, and the tasks help each other.
 
     python reproduce/multitask.py --device cuda [--epochs 120] [--seeds 3] [--only learned equal] [--budget SECONDS] [--quick]
 
