@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faults_comparison
 import faults_core
 import faults_diagnose
 import faults_dropout
@@ -35,6 +36,7 @@ FAULTS: list[Fault] = [
     *faults_marginal.FAULTS,
     *faults_dropout.FAULTS,
     *faults_report.FAULTS,
+    *faults_comparison.FAULTS,
 ]
 
 __all__ = ["FAULTS", "Fault"]

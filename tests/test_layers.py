@@ -31,6 +31,7 @@ RULES: dict[str, set[str]] = {
     "network": {"errors", "noise"},
     "jacobian": {"network", "weights", "linalg", "errors"},
     "answers": set(),
+    "moments": {"errors"},
     "predictive": {"answers", "errors", "noise", "densities"},
     "functions": {"predictive", "diagnose", "errors", "noise"},
     "links": {"predictive", "densities", "errors", "noise"},
@@ -45,12 +46,13 @@ RULES: dict[str, set[str]] = {
     "target": {"model", "laws", "network", "data", "compiled", "handed", "errors", "noise"},
     "posterior": {
         *("model", "laws", "likelihoods", "families", "linalg", "jacobian", "predictive", "functions", "links"),
-        *("network", "store", "diagnose", "densities", "errors", "noise"),
+        *("moments", "network", "store", "diagnose", "densities", "errors", "noise"),
     },
     "infer": {"target", "model", "posterior", "families", "laws", "likelihoods", "compiled", "handed", *BOTTOM},
     "marginal": {"infer", "target", "model", "posterior", "laws", "likelihoods", *BOTTOM},
     "generative": {"posterior", "model", "network", "laws", "likelihoods", "densities", "predictive", "errors", "noise"},
     "evaluation": {"posterior", "model", *BOTTOM},
+    "compression": {"posterior", "families", "laws", "likelihoods", "model", *BOTTOM},
     "active": {"infer", "evaluation", "posterior", "model", *BOTTOM},
     "decisions": {"infer", "evaluation", "posterior", "model", *BOTTOM},
     "expressions": {"infer", "families", "laws", "likelihoods", "nets", "errors"},
@@ -58,14 +60,20 @@ RULES: dict[str, set[str]] = {
         *("expressions", "infer", "evaluation", "model", "posterior", "likelihoods", "predictive"),
         *("target", "data", "store", "noise", "errors"),
     },
+    "comparison": {
+        *("infer", "evaluation", "model", "posterior", "laws", "likelihoods", "predictive", "data"),
+        *("nets", "noise", "errors"),
+    },
     "report": {"runs", "infer", "target", "model", "posterior", "laws", "likelihoods", "evaluation", *BOTTOM},
-    "cli": {"runs", "expressions", "report", "infer", "target", "model", "posterior", "laws", "likelihoods", "evaluation", *BOTTOM},
+    "cli": {"comparison", "runs", "expressions", "report", "infer", "target", "model", "posterior", "laws", "likelihoods", "evaluation", *BOTTOM},
 }
 # the only third-party packages of a room; everything else needs torch, numpy and the standard library
 OUTSIDE = {
     "data": {"polars", "PIL"},
     "report": {"matplotlib", "jinja2"},
     "cli": {"typer", "rich"},
+    "comparison": {"sklearn"},
+    "compression": {"onnx", "onnxscript"},
     "store": {"safetensors"},
     "posterior": {"arviz_base", "xarray"},
 }

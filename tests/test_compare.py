@@ -1,0 +1,169 @@
+"""The fair comparison: ranks, spreads, closeness to a reference and its ceiling, costs, failures that do not stop the rest."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from commands import call
+from torch import Tensor
+from torch.distributions import Categorical, Normal
+
+from nescio import Model, fit
+from nescio.comparison import Comparison, Row, compare, compare_tasks, standard_methods, suite
+from nescio.comparison.closeness import densities_apart, near
+from nescio.comparison.cost import passes
+from nescio.errors import InputError
+from nescio.infer import HMC, MAP, NUTS, Laplace
+from nescio.laws import Discrete
+from nescio.laws import Normal as Law
+from nescio.likelihoods import Gaussian
+from nescio.nets import mlp
+from nescio.posterior import Posterior
+from nescio.predictive import Drawn
+
+
+def problem() -> tuple[Model, tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    x = torch.linspace(-2, 2, 40)[:, None]
+    return Model(mlp(1, 3, 1), Law(0.0, 1.0), Gaussian(0.3)), (x[::2], x[::2].sin()), (x[1::2], x[1::2].sin())
+
+
+def check_ranks() -> None:
+    """By hand: lower is better for NLL, higher for accuracy; ties share; what failed comes last."""
+    values = {"a": (1.0, 0.9), "b": (2.0, 0.8), "c": (2.0, 0.95)}
+    rows = [Row(m, "t", 0, s, {"nll": v[0] + s, "accuracy": v[1]}) for s in (0, 1) for m, v in values.items()]
+    table = Comparison((*rows, Row("d", "t", 0, 0, {}, "why"), Row("d", "t", 0, 1, {}, "why")))
+    assert table.ranks() == {"a": 1.0, "b": 2.5, "c": 2.5, "d": 4.0}
+    assert table.ranks("accuracy") == {"c": 1.0, "a": 2.0, "b": 3.0, "d": 4.0}
+    assert table.summary()["a"]["nll"] == (1.5, pytest.approx(math.sqrt(0.5)))
+    assert "could not: why" in table.text()
+
+
+def check_total_variation() -> None:
+    """Two Gaussians of one width: TV = 2 Φ(|m - m'| / 2s) - 1; of classes ½ Σ |p - q|; of a thing and itself 0."""
+    shift = torch.tensor([0.0, 0.5, 2.0])[None, :, None]
+    zero, width = torch.zeros(1, 3, 1), torch.ones(1, 3, 1)
+    exact = float((2 * Normal(0.0, 1.0).cdf(shift / 2) - 1).mean())
+    assert densities_apart(Drawn(Normal(zero, width)), Drawn(Normal(shift, width))) == pytest.approx(exact, abs=2e-3)
+    p, q = (Drawn(Categorical(probs=torch.tensor([[row, row]]))) for row in ([0.7, 0.3], [0.4, 0.6]))
+    assert near(p, q) == {"agreement": 0.0, "total variation": pytest.approx(0.3)}
+    assert near(p, p) == {"agreement": 1.0, "total variation": 0.0}
+
+
+def check_passes() -> None:
+    """Counted by hand on 20 rows: epochs for optimisers, steps times gradients for samplers, summed over stages and chains."""
+    _, data, _ = problem()
+    assert passes(MAP(epochs=7), data, {}) == 7 and passes(3 * MAP(epochs=7), data, {}) == 21
+    assert passes(MAP(epochs=7), data, {"epochs": 5}) == 5  # stopped early
+    sampler = HMC(draws=10, warmup=5, leapfrog=3)  # paths of two on average
+    assert passes(2 * (MAP(epochs=7) >> sampler), data, {}) == 2 * (7 + 30)
+    assert passes(Laplace(), data, {}) is None
+
+
+@pytest.mark.parametrize("check", [check_ranks, check_total_variation, check_passes])
+def test_by_hand(check) -> None:  # type: ignore[no-untyped-def]
+    check()
+
+
+@pytest.fixture(scope="module")
+def compared() -> Comparison:
+    model, data, test = problem()
+
+    def own(model: Model, data: tuple[Tensor, Tensor], seed: int) -> Posterior:
+        return fit(model, data, 1 * MAP(epochs=4), seed=seed)
+
+    methods = {"one": 1 * MAP(epochs=2), "own": own, "refused": Laplace() >> NUTS(draws=3), "long": 2 * MAP(epochs=900)}
+    reference = 2 * HMC(draws=20, warmup=5, leapfrog=2)
+    return compare(
+        model,
+        data,
+        methods,
+        test=test,
+        reference=reference,
+        outside=torch.full((5, 1), 40.0),
+        seeds=(0, 1),
+        budget=1000,
+    )
+
+
+def test_all_methods_meet_the_same_problem(compared: Comparison) -> None:
+    told = compared.summary()
+    assert set(told["one"]) >= {"nll", "rmse", "crps", "coverage", "total variation", "OOD AUROC", "seconds", "passes"}
+    assert told["one"]["passes"][0] == 2 and "passes" not in told["own"]
+    assert not told["long"] and "over the budget" in next(r.failed for r in compared.rows if r.method == "long")
+    assert 0 <= compared.ceilings["data 0"]["total variation"] <= 1
+    head, lines = compared.table()
+    assert [line[0] for line in lines].count("the reference's own ceiling") == 1 and head[0] == "method"
+
+
+def test_the_table_as_text_json_and_html(compared: Comparison) -> None:
+    state = json.loads(compared.to_json())
+    assert (
+        state["seeds"] == [0, 1]
+        and len(state["rows"]) == 8
+        and len(state["columns"]) == len(state["table"][0]["cells"])
+    )
+    page = compared.html()
+    assert page.count("<tr>") == len(compared.methods) + 2 and "&#x27;s own ceiling" in page
+    assert compared.text().count("\n") == len(compared.methods) + 1
+
+
+def test_the_same_seed_gives_the_same_scores() -> None:
+    model, data, test = problem()
+    twice = [
+        compare(model, data, {"a": 1 * MAP(epochs=2)}, test=test, seeds=(3,)).rows[0].values["nll"] for _ in range(2)
+    ]
+    assert twice[0] == twice[1]
+
+
+def test_a_method_that_cannot_does_not_stop_the_others() -> None:
+    _, data, test = problem()
+    discrete = Model(mlp(1, 2, 1), Discrete((-1.0, 1.0)), Gaussian(0.3))
+    table = compare(discrete, data, {"gradient": MAP(epochs=1)}, test=test, seeds=(0,))
+    assert "discrete" in table.rows[0].failed and "could not" in table.text()
+    with pytest.raises(InputError, match="tasks, methods and seeds"):
+        compare(discrete, data, {}, test=test)
+
+
+def test_suites_have_fixed_splits() -> None:
+    first, second = suite("uci", 1), suite("uci", 1)
+    assert [task.name for task in first] == ["concrete", "energy", "yacht", "wine"]
+    assert all(torch.equal(a.test[1], b.test[1]) for a, b in zip(first, second, strict=True))
+    assert all(
+        torch.equal(x, y)
+        for a, b in zip(first, second, strict=True)
+        for x, y in zip(a.model.network.weights().values(), b.model.network.weights().values(), strict=True)
+    )
+    with pytest.raises(InputError, match="toy, uci, gap, digits, mnist"):
+        suite("uco")
+
+
+def test_bench_runs(tmp_path: Path) -> None:
+    table = compare_tasks(suite("toy", 1), standard_methods(quick=True))
+    assert all(np.isfinite(row.values["nll"]) for row in table.rows), [row.failed for row in table.rows]
+    done = call("bench", "toy", "--quick", "--method", "1 * MAP(epochs=1)", "--out", str(tmp_path), "--json")
+    assert done.code == 0 and json.loads(done.out)["ranks"] == {"1 * MAP(epochs=1)": 1.0}
+    assert (tmp_path / "comparison.html").read_text().startswith("<table>")
+
+
+def test_compare_on_a_table(tmp_path: Path) -> None:
+    from test_cli import table
+
+    data, methods = table(tmp_path / "t.csv"), ("--method", "1 * MAP(epochs=1)", "--method", "2 * MAP(epochs=1)")
+    done = call("compare", str(data), "--target", "y", "--ignore", "cls", *methods, "--splits", "2")
+    assert done.code == 0 and "mean rank" in done.out and "2 * MAP(epochs=1)" in done.out, done.err
+    done = call("compare", str(data), "--target", "y", "--method", "MPA()")
+    assert done.code == 2 and "did you mean MAP" in done.err
+
+
+def test_reproductions_are_listed_and_shown() -> None:
+    done = call("reproduce", "--json")
+    listed = json.loads(done.out)
+    assert "uci" in listed["scripts"] and listed["results"]["uci_ensembles"] > 5
+    done = call("reproduce", "uci_ensembles")
+    assert done.code == 0 and "published" in done.out and "boston" in done.out
+    assert call("reproduce", "nothing").code == 2
