@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from nescio.version import __version__
 
 if TYPE_CHECKING:
+    from nescio.compression import compress
     from nescio.errors import FileError, InputError, NescioError, UnsupportedError
     from nescio.evaluation import evaluate
     from nescio.infer.method import fit
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from nescio.predictive import Predictive
 
 _HOMES = {
+    "compress": "nescio.compression",
     "Model": "nescio.model",
     "fit": "nescio.infer.method",
     "Posterior": "nescio.posterior",
@@ -47,6 +49,7 @@ __all__ = [
     "UnsupportedError",
     "__version__",
     "anneal",
+    "compress",
     "evaluate",
     "evidence",
     "fit",

@@ -1,0 +1,112 @@
+"""How data choose a threshold: by a promise about accuracy, or by the evidence.
+
+Both try a ladder of thresholds from none removed to nearly all, each with the network as it would be stored.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, final
+
+import torch
+from torch import Tensor
+
+from nescio.diagnose.beta import beta_quantile
+from nescio.errors import InputError
+
+
+class Trial(NamedTuple):
+    """A rung of the ladder."""
+
+    least: float  # lowest score that is kept
+    kept: int
+    log_prob: Callable[[Any, Any], Tensor]  # (x, y) -> log density of each row
+    right: Callable[[Any, Any], Tensor] | None  # (x, y) -> whether the class is right, for classes
+    nats: Callable[[], float]  # of the weights that are kept
+    total: int  # weights that could be removed
+
+
+class Choice(ABC):
+    """Picks one of several trials, which remove more and more."""
+
+    @abstractmethod
+    def pick(self, trials: Sequence[Trial]) -> Trial: ...
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Promised(Choice):
+    """The smallest network that loses at most `loss` of accuracy on these held-out rows (nats a row, where y is no class).
+
+    `confidence`: the loss on new rows is at most that with this probability. One rung after the other is tested and the first that fails
+    ends it, so the promise holds for the one that is picked (fixed-sequence testing); for classes, by the exact binomial bound on
+    rows that were right and are wrong. Without: the loss on these rows.
+    """
+
+    x: Any
+    y: Tensor
+    loss: float = 0.005
+    confidence: float | None = None
+
+    def __post_init__(self) -> None:
+        if not self.loss >= 0:
+            raise InputError("loss must not be negative", str(self.loss), "0.005 is half a per cent")
+        if self.confidence is not None and not 0.5 <= self.confidence < 1:
+            raise InputError("confidence must be in [0.5, 1)", str(self.confidence), "0.95 is usual")
+
+    def pick(self, trials: Sequence[Trial]) -> Trial:
+        classes = trials[0].right is not None
+        if self.confidence is not None and not classes:
+            raise InputError("confidence needs classes", "another likelihood", "leave it out")
+        before = self.score(trials[0])
+        best = trials[0]
+        for trial in trials[1:]:
+            after = self.score(trial)
+            if self.confidence is None:
+                if float((before - after).mean()) <= self.loss:
+                    best = trial
+            elif worst_loss(before.bool() & ~after.bool(), self.confidence) <= self.loss:
+                best = trial
+            else:
+                break
+        return best
+
+    def score(self, trial: Trial) -> Tensor:
+        rows = trial.log_prob(self.x, self.y) if trial.right is None else trial.right(self.x, self.y)
+        return rows.double()
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class ByEvidence(Choice):
+    """The shortest description of these training rows: bits of their errors, of the weights that are kept, and of which those are.
+
+        L = Σ -log p(y | x, kept) + Σ_kept KL + log C(n, kept)
+
+    A bound on the evidence of a model in which any set of weights may be zero, all sets of one size being as likely.
+    """
+
+    x: Any
+    y: Tensor
+
+    def pick(self, trials: Sequence[Trial]) -> Trial:
+        return min(trials, key=self.length)
+
+    def length(self, trial: Trial) -> float:
+        """In nats."""
+        error = -float(trial.log_prob(self.x, self.y).double().sum())
+        n, k = trial.total, trial.kept
+        which = math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
+        return error + trial.nats() + which
+
+
+def worst_loss(lost: Tensor, confidence: float) -> float:
+    """Upper bound on the rate of lost rows (Clopper & Pearson, 1934)."""
+    n, k = len(lost), int(lost.sum())
+    if k >= n:
+        return 1.0
+    a, b = torch.tensor([k + 1.0], dtype=torch.float64), torch.tensor([float(n - k)], dtype=torch.float64)
+    return float(beta_quantile(confidence, a, b))

@@ -1,0 +1,193 @@
+"""`compress(posterior, x)`: remove, shrink, round, code."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributions import Categorical
+
+from nescio.compression.choice import Choice, Trial
+from nescio.compression.compressed import Compressed
+from nescio.compression.content import SPREAD, Content, encode
+from nescio.compression.moments import Moments, moments, nats
+from nescio.compression.precision import Levels, Precision, Steps
+from nescio.compression.rules import Rule, SignalToNoise, masks
+from nescio.compression.shrink import Shrunk, shrink
+from nescio.errors import InputError
+from nescio.network import Params
+from nescio.posterior.posterior import Posterior
+from nescio.posterior.variational import Variational
+
+RUNGS, FEWEST = 40, 2e-3  # of a ladder of thresholds: how many, and the smallest part that is kept
+
+
+def compress(
+    posterior: Posterior,
+    x: Any = None,
+    rule: Rule | Sequence[Rule] = SignalToNoise(),
+    precision: Precision = Steps(),
+    spread: bool = False,
+    strict: bool = True,
+) -> Compressed:
+    """A small plain network from a posterior with one mode.
+
+    `x`: two rows of the input, or None where the first layer says its shape. `rule`: which weights go, or several in turn. `precision`: how
+    the others are rounded. `spread`: keep their standard deviations, so that what is stored is a posterior. `strict`: a node of the network
+    through which nothing can be removed is an error, if there is something to remove.
+
+        small = compress(posterior, x[:2], LogAlpha(3.0))
+        small.net(x); small.save("net.nscz"); small.rate
+    """
+    given = moments(posterior)
+    x = example(posterior) if x is None else x
+    alive = {name: torch.ones_like(m, dtype=torch.bool) for name, m in given.mean.items()}
+    thresholds = []
+    for one in [rule] if isinstance(rule, Rule) else list(rule):
+        alive, least = applied(one, posterior, given, alive, precision)
+        thresholds.append(least)
+    for name, keep in alive.items():  # what would be rounded to zero is removed before the network is shrunk
+        if keep.dim() > 1:
+            alive[name] = keep & (precision.levels(given.mean[name] * keep, given.sd[name]).level != 0).to(keep.device)
+    small = shrink(with_weights(posterior, given, masked(given.mean, alive)), x, strict)
+    content = content_of(small, given, alive, precision, spread)
+    info = {"rule": repr(rule), "precision": repr(precision), "least_scores": thresholds}
+    return Compressed(posterior.model, encode(posterior.model, content), info)
+
+
+def content_of(small: Shrunk, given: Moments, alive: dict[str, Tensor], precision: Precision, spread: bool) -> Content:
+    tensors: dict[str, Levels | Tensor] = {}
+    spreads: dict[str, Tensor] = {}
+    for name, p in small.net.named_parameters():
+        if name in small.added:
+            tensors[name] = Steps().levels(p.detach(), torch.zeros_like(p))
+        elif name not in given.mean:
+            tensors[name] = p.detach()
+        else:
+            sd = small.cut(name, given.sd[name] * alive[name])
+            tensors[name] = precision.levels(p.detach(), sd)
+            if spread:
+                spreads[name] = (SPREAD * sd.double().clamp_min(2.0**-100).log2()).round().long().cpu()
+    hidden = {f"{path}.pick" for path in small.picks}
+    tensors |= {name: b.detach() for name, b in small.net.named_buffers() if name not in hidden}
+    picks = {path: (pick.cpu(), incoming(small, path)) for path, pick in small.picks.items()}
+    return Content(tensors, picks, spreads, given.numbers)
+
+
+def incoming(small: Shrunk, path: str) -> int:
+    """Up to the last input that is read; nobody needs to know how many there are."""
+    return int(small.picks[path].max()) + 1
+
+
+def with_weights(posterior: Posterior, given: Moments, weights: Params) -> nn.Module:
+    """A copy of the network at these weights, in evaluation mode."""
+    net = copy.deepcopy(posterior.model.network.net).eval()
+    named = dict(net.named_parameters()) | dict(net.named_buffers())
+    with torch.no_grad():
+        for name, value in {**weights, **given.statistics}.items():
+            named[name].copy_(value)
+    return net
+
+
+def masked(mean: Params, alive: dict[str, Tensor]) -> Params:
+    return {name: m * alive[name] for name, m in mean.items()}
+
+
+# ---- thresholds ----------------------------------------------------------------------------------------------------------
+
+
+def applied(
+    rule: Rule, posterior: Posterior, given: Moments, alive: dict[str, Tensor], precision: Precision
+) -> tuple[dict[str, Tensor], float]:
+    """Which weights are left, and the least score of those."""
+    scores = rule.scores(posterior, given)
+    if not isinstance(rule.threshold, Choice):
+        least = rule.least(float(rule.threshold))
+        return narrowed(alive, scores, least), least
+    pooled = torch.cat([score[alive[name]].reshape(-1).cpu() for name, score in scores.items()]).double().sort().values
+    total, each = len(pooled), None
+    trials = []
+    for rung in range(RUNGS):
+        part = FEWEST ** (rung / (RUNGS - 1))
+        least = -math.inf if rung == 0 else float(pooled[min(total - 1, round(total * (1 - part)))])
+        trials.append(trial(rule, posterior, given, alive, scores, least, precision, each := each or {}))
+    chosen = rule.threshold.pick(trials)
+    return narrowed(alive, scores, chosen.least), chosen.least
+
+
+def narrowed(alive: dict[str, Tensor], scores: Params, least: float) -> dict[str, Tensor]:
+    return {**alive, **{name: alive[name] & mask.to(alive[name].device) for name, mask in masks(scores, least).items()}}
+
+
+def trial(
+    rule: Rule,
+    posterior: Posterior,
+    given: Moments,
+    alive: dict[str, Tensor],
+    scores: Params,
+    least: float,
+    precision: Precision,
+    known: dict[str, Any],
+) -> Trial:
+    left = narrowed(alive, scores, least)
+    model = posterior.model
+
+    def params() -> Params:
+        rounded = {
+            name: precision.levels(m * left[name], given.sd[name]).value().to(m) for name, m in given.mean.items()
+        }
+        own = {**rounded, **given.statistics, **{f"likelihood.{n}": v for n, v in given.numbers.items()}}
+        return {name: value[None] for name, value in own.items()}
+
+    def log_prob(x: Any, y: Any) -> Tensor:
+        return model.log_prob(params(), x, y)[0]
+
+    def right(x: Any, y: Any) -> Tensor:
+        observed = model.observed(params(), x)
+        assert isinstance(observed, Categorical)
+        return observed.logits[0].argmax(-1) == y  # type: ignore[union-attr]
+
+    def cost() -> float:
+        if not isinstance(posterior, Variational):
+            raise InputError("ByEvidence needs a variational posterior", type(posterior).__name__, "use Promised")
+        if "nats" not in known:
+            known["nats"] = nats(posterior)
+        return float(sum((n * left[name]).sum(dtype=torch.float64) for name, n in known["nats"].items()))
+
+    classes = isinstance(rule.threshold, Choice) and is_classes(posterior, rule.threshold)
+    kept = sum(int(left[name].sum()) for name in scores)
+    return Trial(least, kept, log_prob, right if classes else None, cost, sum(s.numel() for s in scores.values()))
+
+
+def is_classes(posterior: Posterior, choice: Choice) -> bool:
+    x = getattr(choice, "x", None)
+    if not isinstance(x, Tensor):
+        return False
+    point = {name: value[None] for name, value in posterior.point().items()}
+    return isinstance(posterior.model.observed(point, x[:1]), Categorical)
+
+
+def example(posterior: Posterior) -> Tensor:
+    """Two rows of zeros of a shape that the network takes: by its first layer, and for images the usual sizes."""
+    net, like = posterior.model.network.net, posterior.model.network.like
+    shapes: list[tuple[int, ...]] = []
+    for module in net.modules():
+        if isinstance(module, nn.Linear):
+            shapes = [(2, module.in_features)]
+            break
+        if isinstance(module, (nn.Conv1d, nn.Conv2d, nn.Conv3d)):
+            sides = [28, 32, 64, 96, 128, 224, 8, 16]
+            shapes = [(2, module.in_channels, *[side] * len(module.kernel_size)) for side in sides]
+            break
+    for shape in shapes:
+        try:
+            with torch.no_grad():
+                net(torch.zeros(shape, dtype=like.dtype, device=like.device))
+        except (RuntimeError, TypeError, ValueError):
+            continue
+        return torch.zeros(shape, dtype=like.dtype, device=like.device)
+    raise InputError("compress needs an example of the input", "a network that does not tell", "pass x[:2]")
