@@ -1,4 +1,4 @@
-"""Planted faults of the dropout families. Each is caught by a check of tests/test_dropout.py."""
+"""Planted faults of the dropout families. Each is caught by a check of the tests/test_*dropout*.py."""
 
 from __future__ import annotations
 
@@ -7,15 +7,33 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import test_dropout as proof
+import test_dropout_decay
+import test_dropout_learned
 import torch
+from dropout_cases import P
 from fault import Fault
+from test_dropout_bound import PRIORS, check_bound, check_divergence, check_gaussian_divergence, check_narrow
+from test_dropout_decay import check_decay, check_ridge
+from test_dropout_learned import check_fused_log_uniform, check_learned, check_log_uniform, check_relaxed
+from test_dropout_masks import check_columns, check_marginals, check_time
+from test_net_dropout import check_net_dropout
 from torch import Tensor, nn
 from torch.distributions import Distribution, Normal
 
 from nescio import weights
-from nescio.families import concrete, decay, dropout, gaussian_dropout, masks, net_dropout, variational_dropout
+from nescio.families import (
+    BernoulliDropout,
+    concrete,
+    decay,
+    dropout,
+    gaussian_dropout,
+    masks,
+    net_dropout,
+    variational_dropout,
+)
 from nescio.infer import elbo
+from nescio.network import Network
+from nescio.posterior import variational
 
 
 def bernoulli(
@@ -35,7 +53,7 @@ def bernoulli(
 
 def mask_on_the_output(m: pytest.MonkeyPatch) -> None:
     def draw(self: masks.Multiplied) -> Tensor:
-        z = (torch.rand(len(self.loc)) < 1 - proof.P).to(self.loc.dtype) / (1 - proof.P)
+        z = (torch.rand(len(self.loc)) < 1 - P).to(self.loc.dtype) / (1 - P)
         return (self.loc * z.view(-1, *[1] * (self.loc.dim() - 1))).reshape(-1)
 
     m.setattr(masks.Multiplied, "draw", draw)
@@ -45,7 +63,7 @@ def every_weight_by_itself(m: pytest.MonkeyPatch) -> None:
     """DropConnect."""
 
     def draw(self: masks.Multiplied) -> Tensor:
-        return ((torch.rand_like(self.loc) < 1 - proof.P) * self.loc / (1 - proof.P)).reshape(-1)
+        return ((torch.rand_like(self.loc) < 1 - P) * self.loc / (1 - P)).reshape(-1)
 
     m.setattr(masks.Multiplied, "draw", draw)
 
@@ -122,13 +140,17 @@ def kl_without_n(m: pytest.MonkeyPatch) -> None:
 
 def decay_without_n(m: pytest.MonkeyPatch) -> None:
     true = decay.weight_decay
-    m.setattr(proof, "weight_decay", lambda scale, n, p=0.0, precision=1.0: n * true(scale, n, p, precision))
+    m.setattr(
+        test_dropout_decay, "weight_decay", lambda scale, n, p=0.0, precision=1.0: n * true(scale, n, p, precision)
+    )
 
 
 def decay_with_survival(m: pytest.MonkeyPatch) -> None:
     true = decay.weight_decay
     m.setattr(
-        proof, "weight_decay", lambda scale, n, p=0.0, precision=1.0: true(scale, n, 1 - p if p else 0.0, precision)
+        test_dropout_decay,
+        "weight_decay",
+        lambda scale, n, p=0.0, precision=1.0: true(scale, n, 1 - p if p else 0.0, precision),
     )
 
 
@@ -173,7 +195,7 @@ def soft_masks_in_prediction(m: pytest.MonkeyPatch) -> None:
 def natural_logarithm_forgotten(m: pytest.MonkeyPatch) -> None:
     """log₁₀ α in the approximation of Molchanov et al."""
     true = variational_dropout.log_uniform_kl
-    m.setattr(proof, "log_uniform_kl", lambda log_alpha: true(log_alpha / math.log(10)))
+    m.setattr(test_dropout_learned, "log_uniform_kl", lambda log_alpha: true(log_alpha / math.log(10)))
 
 
 def net_dropout_per_row(m: pytest.MonkeyPatch) -> None:
@@ -187,7 +209,7 @@ def net_dropout_per_row(m: pytest.MonkeyPatch) -> None:
         return self.layer(x)
 
     m.setattr(net_dropout.Masked, "forward", forward)
-    m.setattr(proof.Network, "vectorises", lambda self, x, training=False: False)
+    m.setattr(Network, "vectorises", lambda self, x, training=False: False)
 
 
 def net_dropout_off(m: pytest.MonkeyPatch) -> None:
@@ -202,53 +224,65 @@ def one_mask_for_both_uses(m: pytest.MonkeyPatch) -> None:
         named["drop.slope1"] = torch.cat([named["drop.slope0"], named["drop.slope0"][..., :1]], -1)
         return named
 
-    m.setattr(proof.variational, "draw_masks", wrong)
+    m.setattr(variational, "draw_masks", wrong)
+
+
+def slope_in_alpha_forgotten(m: pytest.MonkeyPatch) -> None:
+    """As if d log α / dσ were 1 / σ: σ² has a root."""
+    true = variational_dropout.LogUniformKL.backward
+
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor]:
+        of_loc, of_sd = true(ctx, g)
+        return of_loc, of_sd / 2
+
+    m.setattr(variational_dropout.LogUniformKL, "backward", staticmethod(backward))
 
 
 FAULTS: list[Fault] = [
-    Fault("dropout: p inverted", bernoulli(lambda p: p, lambda p: p), proof.check_columns),
-    Fault("dropout: p inverted, the bound", bernoulli(lambda p: p, lambda p: p), proof.check_bound),
-    Fault("dropout: no rescaling", bernoulli(lambda p: 1 - p, lambda p: 1.0), proof.check_columns),
-    Fault("dropout: rescaled twice", bernoulli(lambda p: 1 - p, lambda p: (1 - p) ** 2), proof.check_bound),
-    Fault("dropout: mask on the output", mask_on_the_output, lambda: proof.check_columns("linear")),
-    Fault("dropout: each weight by itself", every_weight_by_itself, proof.check_columns),
+    Fault("dropout: p inverted", bernoulli(lambda p: p, lambda p: p), check_columns),
+    Fault("dropout: p inverted, the bound", bernoulli(lambda p: p, lambda p: p), check_bound),
+    Fault("dropout: no rescaling", bernoulli(lambda p: 1 - p, lambda p: 1.0), check_columns),
+    Fault("dropout: rescaled twice", bernoulli(lambda p: 1 - p, lambda p: (1 - p) ** 2), check_bound),
+    Fault("dropout: mask on the output", mask_on_the_output, lambda: check_columns("linear")),
+    Fault("dropout: each weight by itself", every_weight_by_itself, check_columns),
     Fault(
         "dropout: groups of a convolution forgotten",
         groups_forgotten,
-        lambda: proof.check_marginals("bernoulli", "grouped"),
+        lambda: check_marginals("bernoulli", "grouped"),
     ),
-    Fault("dropout: one mask for the batch", one_mask_for_the_batch, lambda: proof.check_marginals("bernoulli")),
-    Fault("dropout: a mask at every token", mask_at_every_token, lambda: proof.check_marginals("bernoulli", "tokens")),
-    Fault("dropout: a mask at every time step", mask_at_every_step, proof.check_time),
-    Fault("dropout: sign of the entropy", entropy_times(-1.0), proof.check_narrow),
-    Fault("dropout: entropy missing", entropy_times(0.0), proof.check_bound),
-    Fault("dropout: entropy once a layer", entropy_once_a_layer, proof.check_learned),
-    Fault("dropout: entropy missing in learned rates", entropy_times(0.0), proof.check_learned),
-    Fault("dropout: divergence without its masks", decay_of_the_mean, proof.check_decay),
-    Fault("dropout: two conventions mixed in the divergence", decay_of_unscaled_weights, proof.check_narrow),
+    Fault("dropout: one mask for the batch", one_mask_for_the_batch, lambda: check_marginals("bernoulli")),
+    Fault("dropout: a mask at every token", mask_at_every_token, lambda: check_marginals("bernoulli", "tokens")),
+    Fault("dropout: a mask at every time step", mask_at_every_step, check_time),
+    Fault("dropout: sign of the entropy", entropy_times(-1.0), check_narrow),
+    Fault("dropout: entropy missing", entropy_times(0.0), check_bound),
+    Fault("dropout: entropy once a layer", entropy_once_a_layer, check_learned),
+    Fault("dropout: entropy missing in learned rates", entropy_times(0.0), check_learned),
+    Fault("dropout: divergence without its masks", decay_of_the_mean, check_decay),
+    Fault("dropout: two conventions mixed in the divergence", decay_of_unscaled_weights, check_narrow),
     Fault(
         "dropout: dropped weights have no prior",
         dropped_weights_have_no_prior,
-        lambda: proof.check_divergence(proof.BernoulliDropout(proof.P), *proof.PRIORS[3]),
+        lambda: check_divergence(BernoulliDropout(P), *PRIORS[3]),
     ),
-    Fault("dropout: N missing before the divergence", kl_without_n, proof.check_bound),
-    Fault("dropout: N missing in the weight decay", decay_without_n, proof.check_decay),
-    Fault("dropout: survival for drop in the weight decay", decay_with_survival, proof.check_ridge),
-    Fault("Gaussian dropout: alpha as a standard deviation", alpha_as_sd, lambda: proof.check_marginals("gaussian")),
+    Fault("dropout: N missing before the divergence", kl_without_n, check_bound),
+    Fault("dropout: N missing in the weight decay", decay_without_n, check_decay),
+    Fault("dropout: survival for drop in the weight decay", decay_with_survival, check_ridge),
+    Fault("Gaussian dropout: alpha as a standard deviation", alpha_as_sd, lambda: check_marginals("gaussian")),
     Fault(
         "Gaussian dropout: alpha squared in the divergence",
         alpha_squared_in_the_divergence,
-        proof.check_gaussian_divergence,
+        check_gaussian_divergence,
     ),
-    Fault("concrete dropout: drop for keep in the mask", relaxed_with_drop, proof.check_relaxed),
+    Fault("concrete dropout: drop for keep in the mask", relaxed_with_drop, check_relaxed),
     Fault(
         "concrete dropout: temperature on the noise alone",
         temperature_on_the_noise_alone,
-        lambda: proof.check_relaxed(3.0),
+        lambda: check_relaxed(3.0),
     ),
-    Fault("concrete dropout: soft masks in prediction", soft_masks_in_prediction, proof.check_relaxed),
-    Fault("variational dropout: another logarithm", natural_logarithm_forgotten, proof.check_log_uniform),
-    Fault("the network's own dropout: a mask for each input", net_dropout_per_row, proof.check_net_dropout),
-    Fault("the network's own dropout: off in prediction", net_dropout_off, proof.check_net_dropout),
-    Fault("the network's own dropout: one mask for both uses", one_mask_for_both_uses, proof.check_net_dropout),
+    Fault("concrete dropout: soft masks in prediction", soft_masks_in_prediction, check_relaxed),
+    Fault("variational dropout: slope of the deviation halved", slope_in_alpha_forgotten, check_fused_log_uniform),
+    Fault("variational dropout: another logarithm", natural_logarithm_forgotten, check_log_uniform),
+    Fault("the network's own dropout: a mask for each input", net_dropout_per_row, check_net_dropout),
+    Fault("the network's own dropout: off in prediction", net_dropout_off, check_net_dropout),
+    Fault("the network's own dropout: one mask for both uses", one_mask_for_both_uses, check_net_dropout),
 ]

@@ -20,17 +20,22 @@ from torch import distributions as td
 from torch.nn import functional as F
 
 from nescio import FileError, InputError, Model, UnsupportedError, fit, load
+from nescio.compiled import traced
 from nescio.families import (
+    BernoulliDropout,
     Block,
+    ConcreteDropout,
     Family,
     FullRank,
     Gaussian,
+    GaussianDropout,
     InverseCDF,
     Logistic,
     LowRank,
     MatrixNormal,
     MeanField,
     MultiplicativeFlow,
+    VariationalDropout,
 )
 from nescio.families.covariance import Covariance, Full, LowRankPlusDiagonal
 from nescio.families.family import Factor
@@ -41,8 +46,9 @@ from nescio.families.matrix_normal import Matrix
 from nescio.families.multiplicative_flow import Multiplicative
 from nescio.infer import IVON, MAP, VI, Constant, elbo_code
 from nescio.infer.elbo import NegativeELBO
-from nescio.laws import Correlated, Laplace, Normal, StudentT
+from nescio.laws import Correlated, Laplace, LogUniform, Normal, StudentT
 from nescio.laws import MatrixNormal as MatrixLaw
+from nescio.laws.law import Law
 from nescio.laws.site import Site
 from nescio.likelihoods import Gaussian as Noisy
 from nescio.nets import mlp
@@ -670,10 +676,10 @@ def test_a_run_that_was_stopped_goes_on_to_the_bit() -> None:
 # ---- machine code --------------------------------------------------------------------------------------------------
 
 
-def small(*layers: nn.Module) -> tuple[Model, tuple[Tensor, Tensor]]:
+def small(*layers: nn.Module, prior: Law = Normal(0.0, 1.0)) -> tuple[Model, tuple[Tensor, Tensor]]:
     with Noise(0).scope():
         net = nn.Sequential(nn.Linear(2, 4), *layers, nn.Tanh(), nn.Linear(4, 1))
-        return Model(net, Normal(0.0, 1.0), Noisy(0.3)), (torch.randn(30, 2), torch.randn(30, 1))
+        return Model(net, prior, Noisy(0.3)), (torch.randn(30, 2), torch.randn(30, 1))
 
 
 def parameters(posterior: Any) -> Tensor:
@@ -681,11 +687,16 @@ def parameters(posterior: Any) -> Tensor:
 
 
 def check_coded(method: VI | None = None) -> None:
-    """What is compiled has the noise of the plain run and takes the same steps; here without the compiler."""
-    model, data = small()
+    """What is compiled has the noise of the plain run and takes the same steps; here it is traced, without the compiler."""
     method = method or VI(epochs=3, batch_size=8, kl_warmup=0.5)
+    model, data = small(prior=LogUniform() if isinstance(method.family, VariationalDropout) else Normal(0.0, 1.0))
+
+    def machine_code(function: Any, given: Sequence[Tensor], fed: bool) -> tuple[Any, float]:
+        graph = traced(function, given)
+        return lambda inputs, times: graph(*inputs), 1e-7
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(elbo_code, "machine_code", lambda f, given, fed: (lambda inputs, times: f(*inputs), 1e-7))
+        patch.setattr(elbo_code, "machine_code", machine_code)
         coded = fit(model, data, method, compile=True)
     plain = fit(model, data, method, compile=False)
     assert coded.info["compiled"] is True and "compiled" not in plain.info
@@ -700,6 +711,11 @@ CODED: Sequence[VI] = [
     VI(MatrixNormal(), epochs=2, batch_size=15),
     VI(MultiplicativeFlow(1, 4), epochs=2, batch_size=15),
     VI(InverseCDF(td.Laplace), epochs=2, batch_size=15),
+    VI(BernoulliDropout(0.2), epochs=2, batch_size=15),
+    VI(GaussianDropout(0.2), epochs=2, batch_size=15),
+    VI(ConcreteDropout(), epochs=2, batch_size=15),
+    VI(VariationalDropout(), epochs=2, batch_size=15),
+    VI(epochs=2, batch_size=15, optimizer=IVON),
 ]
 
 

@@ -14,7 +14,7 @@ from torch.func import functional_call
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from nescio import Model, UnsupportedError
+from nescio import Model, UnsupportedError, fit
 from nescio.families import Gaussian, MeanField
 from nescio.families.family import Block
 from nescio.families.fused import NoisyLinear, NormalKL, sum_of_logs
@@ -352,6 +352,19 @@ def test_compiled(name: str) -> None:
     with torch.no_grad():
         draws = torch.cat([compiled(x[:1]) for _ in range(8)])
     assert len(draws.unique()) == 8, "compiled code draws the same again"
+
+
+def test_a_compiled_module_is_trained_as_the_plain_one() -> None:
+    """`torch.compile(net)` in the place of a network: the same noise, the same steps, and its names stay."""
+    torch._dynamo.reset()
+    net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+    data, method = (FLAT, FLAT[:, :1]), VI(epochs=2, batch_size=3)
+    plain, coded = (
+        fit(Model(module, Normal(0.0, 1.0), Noisy(0.5)), data, method)
+        for module in (net, torch.compile(net, backend="aot_eager"))
+    )
+    for name, _ in net.named_parameters():
+        torch.testing.assert_close(coded.point()[f"_orig_mod.{name}"], plain.point()[name])
 
 
 @pytest.mark.parametrize("name", ["linear", "conv2d", "lstm", "transformer"])

@@ -8,6 +8,7 @@ An unbiased estimate: N is that of the data, the divergence is a sum over weight
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, final
 
 import torch
@@ -97,8 +98,14 @@ class NegativeELBO(nn.Module):
                 follow((part * divergence - fit) / (target.size * calls))
             return (fit - divergence).detach()
 
-        with unvalidated():
+        with unvalidated(), plainly(model.network.net):
             return model.network.within({**own, **self.statistics}, x, finish)
+
+
+def plainly(net: nn.Module) -> AbstractContextManager[Any]:
+    """A network that is, or has, a `torch.compile(module)` runs as that module: its compiler cannot see random weights act."""
+    compiled = any(hasattr(module, "_orig_mod") for module in net.modules())
+    return torch.compiler.set_stance("force_eager") if compiled else nullcontext()
 
 
 def bounds(loss: NegativeELBO, draws: int) -> Tensor:
@@ -150,7 +157,7 @@ def acting(target: Target, q: Approximation, statistics: Params) -> frozenset[st
         buffers = {name: b.clone() for name, b in statistics.items()}
         model.network.within({**own, **buffers, **weights}, x, lambda f: None)
 
-    with Noise(device=q.rest.device).scope():
+    with Noise(device=q.rest.device).scope(), plainly(model.network.net):
         return per_example(call, {name: x for name, x in own.items() if name in names})
 
 
