@@ -60,6 +60,9 @@ RULES: dict[str, set[str]] = {
         *("expressions", "infer", "evaluation", "model", "posterior", "likelihoods", "predictive"),
         *("target", "data", "store", "noise", "errors"),
     },
+    "sklearn": {
+        *("infer", "model", "posterior", "laws", "likelihoods", "predictive", "data", "nets", "noise", "errors"),
+    },
     "comparison": {
         *("infer", "evaluation", "model", "posterior", "laws", "likelihoods", "predictive", "data"),
         *("nets", "noise", "errors"),
@@ -73,6 +76,7 @@ OUTSIDE = {
     "report": {"matplotlib", "jinja2"},
     "cli": {"typer", "rich"},
     "comparison": {"sklearn"},
+    "sklearn": {"sklearn"},
     "compression": {"onnx", "onnxscript"},
     "store": {"safetensors"},
     "posterior": {"arviz_base", "xarray"},

@@ -199,6 +199,9 @@ def fit(
             posterior.info["mixing"] = in_functions(posterior, few).worst()
         except NotImplementedError:  # an own likelihood whose distribution has no mean
             posterior.info["mixing"] = in_weights(posterior).worst()
+    first = given.rows(torch.arange(1))[0]
+    if isinstance(first, torch.Tensor):  # the form of an input, for posterior.compile()
+        posterior.info["input"] = {"shape": list(first.shape[1:]), "dtype": str(first.dtype).removeprefix("torch.")}
     posterior.info.update(method=repr(method), seed=seed, temperature=float(temperature), rows=given.size)
     posterior.info.update(seconds=round(time.perf_counter() - began, 3), device=str(where))
     return posterior

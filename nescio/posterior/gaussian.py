@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from nescio.errors import FileError
 from nescio.laws.law import Law
@@ -16,6 +16,7 @@ from nescio.linalg import Operator, described, restored
 from nescio.links import Link
 from nescio.model import Model
 from nescio.network import Params
+from nescio.posterior.compiled import of_gaussian
 from nescio.posterior.draws import within
 from nescio.posterior.linearized import Linearized
 from nescio.posterior.memory import remembered
@@ -65,6 +66,9 @@ class GaussianPosterior(Posterior):
     def linearize(self, link: Link | None = None) -> Linearized:
         """The same weights through the network's first-order expansion: exact Gaussian functions. `link`: for classes, how."""
         return Linearized(self, link)
+
+    def compile(self, x: Any = None, factored: bool = False) -> nn.Module:
+        return of_gaussian(self, x, factored, exact=False)
 
     def as_prior(self) -> dict[str, Law]:
         """For continual learning: N(mean, Σ) as the law of the weights that are random here; the others keep theirs."""

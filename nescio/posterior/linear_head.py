@@ -10,7 +10,7 @@ import math
 from typing import Any, final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from nescio.errors import FileError, InputError, UnsupportedError
 from nescio.functions import Functions, StudentFunctions
@@ -19,10 +19,12 @@ from nescio.likelihoods import Gaussian
 from nescio.linalg import Blocks, Dense
 from nescio.model import Model, sort
 from nescio.network import Params
+from nescio.posterior.compiled import Forms, SinglePass, last_layer
 from nescio.posterior.conjugate import Inverse, Regression, Sums
 from nescio.posterior.draws import within
 from nescio.posterior.gaussian import GaussianPosterior
 from nescio.posterior.head import Head, features
+from nescio.posterior.observed import observed
 from nescio.posterior.posterior import Ends, Posterior, spread_evenly
 from nescio.predictive import Predictive
 
@@ -121,6 +123,25 @@ class LinearHead(Posterior):
 
     def ends(self) -> Ends:
         return Ends(self.theta[None], {name: x[None] for name, x in self.statistics.items()})
+
+    def compile(self, x: Any = None, factored: bool = False) -> nn.Module:
+        """Exact; with an unknown noise the variances of Student's t."""
+        own, numbers = sort(self.point(), self.model.likelihood)
+        lower = self.regression.posterior[0]
+        if len(lower) < len(self.head.table):
+            return self.gaussian().compile(x)
+        root = torch.linalg.solve_triangular(lower.mT, torch.eye(lower.shape[1]).to(lower), upper=True)  # A⁻¹ = R Rᵀ
+        root = math.sqrt(self.temperature) * root
+        if isinstance(self.regression.noise, Inverse):
+            shape, rate = self.regression.inverse_gamma
+            if not bool((shape > 1).all()):
+                raise InputError("the noise must have a mean", f"a shape of {float(shape.min()):.3g}", "add more rows")
+            expected = (rate / (shape - 1)).expand(len(lower))
+            root, numbers = expected.sqrt()[:, None, None] * root, {"noise": expected.sqrt().to(self.theta)}
+        same = bool((root == root[:1]).all())
+        weights = torch.ones(self.head.table.shape).to(root) if same else None
+        module = last_layer(self.model.network, own, self.head, Forms(root[0] if same else root, weights))
+        return SinglePass(module, observed(self.model, numbers, len(self.head.table)))
 
     def gaussian(self) -> GaussianPosterior:
         """The same as a Gaussian over weights: for a prior, for a file that others read."""

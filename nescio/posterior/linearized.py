@@ -12,7 +12,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch import distributions as td
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
@@ -24,6 +24,7 @@ from nescio.likelihoods import Bernoulli, Categorical, Gaussian
 from nescio.links import Link
 from nescio.model import sort
 from nescio.network import Params, rows
+from nescio.posterior.compiled import of_gaussian
 from nescio.posterior.places import places, ranked
 from nescio.posterior.posterior import Ends, Posterior, spread_evenly
 from nescio.predictive import Drawn, Predictive
@@ -62,6 +63,10 @@ class Linearized(Posterior):
 
     def ends(self) -> Ends:
         return self.weights.ends()
+
+    def compile(self, x: Any = None, factored: bool = False) -> nn.Module:
+        """Exact, for a last layer; classes by the probit link."""
+        return of_gaussian(self.weights, x, factored, exact=True)
 
     def header(self) -> dict[str, Any]:
         raise UnsupportedError("a linearised posterior is not stored", "save", "save the one it was made of")

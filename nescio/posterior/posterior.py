@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from nescio.errors import InputError, UnsupportedError
 from nescio.laws.law import Law
@@ -70,6 +70,15 @@ class Posterior(ABC):
         """What is known now as the prior of what comes next: `Model(net, posterior.as_prior(), likelihood)`."""
         remedy = "end with Laplace, SWAG, NeuralLinear or VI(MeanField())"
         raise UnsupportedError("a prior is made of a Gaussian posterior", type(self).__name__, remedy)
+
+    def compile(self, x: Any = None, factored: bool = False) -> nn.Module:
+        """A plain module, x -> (mean, epistemic, aleatoric), of one pass and no draws, fit for `torch.export` and ONNX.
+
+        `x`: an example of an input; by default of the form that the fit had. `factored`: variances of a layer's weights as the product of
+        one for each row and one for each column, which is cheaper (nescio/moments/propagation.py).
+        """
+        remedy = "use MAP() >> Laplace(...), SWAG, NeuralLinear or VI(MeanField())"
+        raise UnsupportedError("a posterior in one pass is Gaussian", type(self).__name__, remedy)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """One safetensors file with a JSON header; `nescio.load(path, model)` reads it back."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils._pytree import tree_map
 
@@ -115,6 +115,9 @@ class Variational(Posterior):
         slots, order = torch.cat([place for place, _ in found]).sort()
         spread = Diag(torch.cat([variance for _, variance in found])[order])
         return GaussianPosterior(self.model, self.q.mean(), slots, spread, self.statistics, dict(self.info))
+
+    def compile(self, x: Any = None, factored: bool = False) -> nn.Module:
+        return self.gaussian().compile(x, factored)
 
     def as_prior(self) -> dict[str, Law]:
         """Variational continual learning (Nguyen et al., 2018)."""
