@@ -73,7 +73,7 @@ RULES: dict[str, set[str]] = {
 # the only third-party packages of a room; everything else needs torch, numpy and the standard library
 OUTSIDE = {
     "data": {"polars", "PIL"},
-    "report": {"matplotlib", "jinja2"},
+    "report": {"matplotlib", "jinja2", "sklearn"},
     "cli": {"typer", "rich"},
     "comparison": {"sklearn"},
     "sklearn": {"sklearn"},
