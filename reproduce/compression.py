@@ -53,6 +53,8 @@ from nescio.compression import (
 from nescio.posterior import Variational
 
 LOSS = 0.002  # of accuracy on the held-out images
+PARTS = (0.2, 0.1, 0.05, 0.03, 0.02, 0.01, 0.005)  # of the weights, along the curve of error against rate
+EDGES = torch.linspace(-0.5, 0.5, 101)  # of the histograms of weights
 
 
 def variants(kind: str, given: Data) -> dict[str, tuple[Sequence[Rule], Precision, bool]]:
@@ -96,10 +98,46 @@ def score(job: Job, until: float, device: str, files: Path | None) -> Line:
     whole = posterior.model.network.net
     found["parameters"] = sum(p.numel() for p in whole.parameters())
     found["flops"] = flops(whole, given.test.x[:1])
+    found |= pictured(posterior, given, job["kind"])
     for name, (rules, precision, spread) in variants(job["kind"], given).items():
         small = compress(posterior, given.test.x[:2], rules, precision, spread)
         found["variants"][name] = told(small, posterior, given, job, name, files)
     return found
+
+
+def pictured(posterior: Variational, given: Data, kind: str) -> dict[str, Any]:
+    """For the figures: histograms of weights, scores of groups, and error against the rate of a file."""
+    own = moments(posterior)
+    weights = torch.cat([m.flatten().float().cpu() for m in own.mean.values() if m.dim() > 1])
+    rule = SignalToNoise() if kind == "sparse-vd" else GroupLogAlpha() if kind == "normal-jeffreys" else GroupScale()
+    scores = {n: s for n, s in rule.scores(posterior, own).items() if s.dim() > 1}
+    score = torch.cat([s.flatten().float().cpu() for s in scores.values()])
+    score = score.clamp_min(1e-6).log() if kind == "sparse-vd" else score
+    curve = []
+    for part in PARTS:
+        least = float(
+            score.double().quantile(1 - part)
+            if len(score) < 2**24
+            else score[:: len(score) // 2**23].quantile(1 - part)
+        )
+        raw = math.exp(least) if kind == "sparse-vd" else least
+        chosen = (
+            SignalToNoise(raw)
+            if kind == "sparse-vd"
+            else GroupLogAlpha(-raw)
+            if kind == "normal-jeffreys"
+            else GroupScale(raw)
+        )
+        small = compress(posterior, given.test.x[:2], chosen)
+        curve.append({"part": part, "rate": small.rate, "error": error(small.net, given.test.x, given.test.y)})
+    edges = torch.linspace(
+        float(score.quantile(0.001) if len(score) < 2**24 else score.min()), float(score.max()) + 1e-6, 81
+    )
+    return {
+        "weights": torch.histogram(weights, EDGES).hist.tolist(),
+        "scores": {"edges": edges.tolist(), "counts": torch.histogram(score, edges).hist.tolist()},
+        "curve": curve,
+    }
 
 
 def told(small: Compressed, posterior: Variational, given: Data, job: Job, name: str, files: Path | None) -> Line:
@@ -125,6 +163,8 @@ def told(small: Compressed, posterior: Variational, given: Data, job: Job, name:
         "flops": flops(again.net, given.test.x[:1]),
         "least scores": small.info["least_scores"],
     }
+    after = torch.cat([p.detach().flatten().float().cpu() for p in again.net.parameters() if p.dim() > 1])
+    line["weights"] = torch.histogram(after[after != 0], EDGES).hist.tolist()
     if again.held.spreads:
         drawn = again.predict(given.test.x, 20).mean.argmax(-1)
         line["error, 20 draws"] = 100 * float((drawn != given.test.y).double().mean())

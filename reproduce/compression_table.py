@@ -1,7 +1,7 @@
 """Published rates beside ours. They decide nothing: what "x" counts differs between papers, weights, bits or files.
 
-The "700x" of lectures is traced to one cell: LeNet-5-Caffe, group horseshoe, maximum compression, 771x (573x under normal-Jeffreys): 
-pruning times bit precision times a codebook, which the authors call unpractical at test time. Ours to compare with it is the file with a codebook.
+The "700x" of lectures is traced to one cell: LeNet-5-Caffe, group horseshoe, maximum compression, 771x (573x under normal-Jeffreys):
+pruning times bit precision times a codebook, which the authors call unpractical at test time. Ours to compare is the file with a codebook.
 """
 
 from __future__ import annotations

@@ -151,7 +151,7 @@ class Flow:
     def channelwise(self, path: str, module: nn.Module, wire: Wire, dims: int) -> Wire | None:
         if isinstance(module, nn.PReLU) and module.num_parameters == 1:
             with torch.no_grad():
-                return wire.after(module(wire.fill.to(module.weight)).to(DOUBLE))
+                return wire.after(module(wire.fill.to(module.weight)).to("cpu", DOUBLE))
         if wire.repeat > 1:  # one number for each position of a channel: its constants differ
             wire.space.root().carriers.append((path, wire.repeat))
             return wire.after(wire.fill, torch.zeros_like(wire.fixed))

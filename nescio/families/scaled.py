@@ -81,9 +81,14 @@ class Scales(nn.Module, ABC):
 class LogNormal(Scales):
     """z = e^(power g), g Gaussian; power ½ where the law is that of z²."""
 
+    nodes: Tensor
+    masses: Tensor
+
     def __init__(self, start: Tensor, sd: float, power: float) -> None:
         super().__init__(start.clone(), sd)
         self.power = power
+        for name, values in zip(("nodes", "masses"), normal_rule(), strict=True):
+            self.register_buffer(name, torch.tensor(values).to(start)[:, None], persistent=False)  # (nodes, 1)
 
     def z(self, index: Tensor | None = None, rows: int | None = None) -> Tensor:
         return (self.power * self.noisy(index, rows)).exp()
@@ -102,9 +107,8 @@ class LogNormal(Scales):
         return (self.power * self.loc).exp()
 
     def kl(self, prior: Distribution) -> Tensor:
-        nodes, weights = (torch.tensor(x).to(self.loc)[:, None] for x in normal_rule())  # (nodes, 1)
-        g = self.loc + self.sd * nodes
-        density = (weights * (prior.log_prob(g.exp()) + g)).sum(0)
+        g = self.loc + self.sd * self.nodes
+        density = (self.masses * (prior.log_prob(g.exp()) + g)).sum(0)
         return -(density + self.sd.log() + 0.5 * math.log(2 * math.pi * math.e)).sum(dtype=torch.float64)
 
 
