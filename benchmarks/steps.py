@@ -3,7 +3,8 @@
     {"library": ..., "widths": [784, 400, 400, 10], "batch": 128, "steps": 20, "blocks": 10, "threads": 1, "seed": 0, "launched": ...}
 
 In turn a block of steps of a plain network and a block of steps of the library, in this process, on the same rows, both with torch's
-fused Adam: what disturbs a machine disturbs both. Runs in nescio's environment or in the peers'; each imports what it measures.
+fused Adam: what disturbs a machine disturbs both. Seconds are those of the processor: waiting for it does not count. Runs in nescio's
+environment or in the peers'; each imports what it measures.
 """
 
 from __future__ import annotations
@@ -185,9 +186,9 @@ def main() -> None:
     for _ in range(spec["blocks"]):
         for name, step in steps.items():
             step(0)
-            began = time.perf_counter()
+            began = time.process_time()
             losses[name] += [step(i) for i in range(spec["steps"])]
-            seconds[name].append((time.perf_counter() - began) / spec["steps"])
+            seconds[name].append((time.process_time() - began) / spec["steps"])
     finite = all(math.isfinite(x) for each in losses.values() for x in each)
     versions = {name: version(name) for name in packages}
     print(json.dumps({**seconds, "finite": finite, "versions": versions, "torch": torch.__version__}), flush=True)

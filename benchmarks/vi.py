@@ -3,7 +3,10 @@
 training step: one step of Bayes by Backprop under mean field, 784-400-400-10, batch 128, float32, one thread, torch's fused Adam, as a
 multiple of a step of the same network without distributions. Every measurement is a fresh process in which plain and Bayesian steps take
 turns; libraries take turns within a round, every other round in reverse. nescio: all that `fit` does at a step; compiled as in runs of
-5000 steps and more, and not. benchmarks/README.md says more.
+5000 steps and more, and not.
+
+prediction: MC dropout, 784-500-500-10, 100 passes over 10,000 inputs, as a multiple of the matrix products that it cannot do without.
+benchmarks/README.md says more.
 
     make peers
     python benchmarks/vi.py [--quick] [--rounds 5] [--libraries nescio torchbnn] [--peers PYTHON]
@@ -23,6 +26,8 @@ from launch import launch
 from record import PEERS, RESULTS, keep, load
 
 WIDTHS, BATCH = [784, 400, 400, 10], 128
+PREDICTED, INPUTS, PASSES = [784, 500, 500, 10], 10_000, 100
+PREDICTIONS = ("nescio, BernoulliDropout", "nescio, NetDropout", "by hand, passes in training mode")
 OURS = (
     "nescio",
     "nescio, not compiled",
@@ -60,15 +65,43 @@ def step_row(name: str, each: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {**row, "versions": each[0]["versions"], "torch": each[0]["torch"]}
 
 
+def prediction(options: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
+    """Rows with the seconds of a prediction and its ratio to the limit of the same process."""
+    measured: dict[str, list[dict[str, Any]]] = {name: [] for name in PREDICTIONS}
+    for turn in range(options.rounds):
+        for name in PREDICTIONS[::-1] if turn % 2 else PREDICTIONS:
+            spec = {"library": name, "widths": PREDICTED, "inputs": options.inputs, "passes": options.passes}
+            got = launch(sys.executable, "passes.py", spec | {"threads": options.threads, "seed": turn}, folder)
+            if not got["finite"]:
+                raise RuntimeError(f"{name}: what is predicted is no probability")
+            measured[name].append(got)
+            print(f"round {turn}: {name}: {got['seconds']:.2f} s, limit {got['limit']:.2f} s", flush=True)
+    return [prediction_row(name, each) for name, each in measured.items()]
+
+
+def prediction_row(name: str, each: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    row = {"row": f"prediction, {name}", "workload": "prediction", "library": name, "n": len(each)}
+    ratios = [m["seconds"] / m["limit"] for m in each]
+    for key, values in (
+        ("ms", [1000 * m["seconds"] for m in each]),
+        ("plain_ms", [1000 * m["limit"] for m in each]),
+        ("ratio", ratios),
+        ("memory_mb", [m["memory"] / 2**20 for m in each]),
+    ):
+        row |= {key: round(statistics.median(values), 3)}
+        row |= {f"{key}_least": round(min(values), 3), f"{key}_most": round(max(values), 3)}
+    return {**row, "torch": each[0]["torch"]}
+
+
 Workload = Callable[[argparse.Namespace, Path], list[dict[str, Any]]]
-WORKLOADS: dict[str, Workload] = {"training step": training_step}
+WORKLOADS: dict[str, Workload] = {"training step": training_step, "prediction": prediction}
 
 
 def show(rows: Sequence[dict[str, Any]]) -> str:
-    lines = [f"{'':<40}{'ms':>8}{'plain ms':>10}{'ratio':>8}"]
+    lines = [f"{'':<46}{'ms':>10}{'plain ms':>10}{'ratio':>8}"]
     for row in rows:
         spread = f"({row['ratio_least']:.2f} ... {row['ratio_most']:.2f})"
-        lines.append(f"{row['row']:<40}{row['ms']:>8.2f}{row['plain_ms']:>10.2f}{row['ratio']:>8.2f} {spread}")
+        lines.append(f"{row['row']:<46}{row['ms']:>10.2f}{row['plain_ms']:>10.2f}{row['ratio']:>8.2f} {spread}")
     return "\n".join(lines)
 
 
@@ -78,6 +111,8 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=20, help="in a block")
     parser.add_argument("--blocks", type=int, default=15, help="in a process")
+    parser.add_argument("--inputs", type=int, default=INPUTS, help="of a prediction")
+    parser.add_argument("--passes", type=int, default=PASSES, help="of a prediction")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--libraries", nargs="*", choices=LIBRARIES, default=list(LIBRARIES))
     parser.add_argument("--peers", type=Path, default=PEERS, help="the python of the peers' environment")
@@ -85,6 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
     options = parser.parse_args(arguments)
     if options.quick:
         options.rounds, options.steps, options.blocks, options.libraries = 1, 2, 1, list(OURS[1:])
+        options.inputs, options.passes = 100, 3
     if set(options.libraries) - set(OURS) and not options.peers.exists():
         parser.error(f"no peers at {options.peers}: run `make peers`, or give --peers, or --libraries nescio")
     before = load()
@@ -92,6 +128,7 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
         rows = [row for workload in WORKLOADS.values() for row in workload(options, Path(folder))]
     peers = {name: v for row in rows for name, v in row.get("versions", {}).items()}
     settings = {"widths": WIDTHS, "batch": BATCH, "rounds": options.rounds, "steps": options.steps}
+    settings |= {"predicted": PREDICTED, "inputs": options.inputs, "passes": options.passes}
     settings |= {"blocks": options.blocks, "threads": options.threads, "load_before": before, "load_after": load()}
     command = "python benchmarks/vi.py" + (" --quick" if options.quick else "")
     path = keep("vi", command, rows, range(options.rounds), options.quick, options.out, peers, settings)

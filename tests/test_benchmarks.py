@@ -85,12 +85,15 @@ def test_posterior_time_quick(tmp_path: Path) -> None:
 def test_vi_quick(tmp_path: Path) -> None:
     kept = run("vi.py", tmp_path, "--quick")
     assert kept["quick"] is True and kept["settings"]["batch"] == 128
-    assert [row["library"] for row in kept["rows"]] == [
+    steps = [row for row in kept["rows"] if row["workload"] == "training step"]
+    assert [row["library"] for row in steps] == [
         "nescio, not compiled",
         "by hand, weights drawn",
         "by hand, outputs drawn",
     ]
-    assert all(0 < row["plain_ms"] < row["ms"] and row["ratio"] > 1 for row in kept["rows"])
+    assert all(0 < row["plain_ms"] < row["ms"] and row["ratio"] > 1 for row in steps)
+    passes = [row for row in kept["rows"] if row["workload"] == "prediction"]
+    assert len(passes) == 3 and all(row["ms"] > 0 and row["plain_ms"] > 0 for row in passes)
 
 
 def test_ratios_of_steps_are_those_of_one_process(bench: Any) -> None:
