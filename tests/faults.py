@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import faults_comparison
+import faults_at_work
+import faults_compress
 import faults_core
 import faults_diagnose
 import faults_dropout
 import faults_families
+import faults_heads
 import faults_laplace
 import faults_laws
 import faults_marginal
@@ -17,6 +20,7 @@ import faults_report
 import faults_resume
 import faults_samplers
 import faults_store
+import faults_vae
 import faults_vi
 from fault import Fault
 
@@ -31,10 +35,14 @@ FAULTS: list[Fault] = [
     *faults_store.FAULTS,
     *faults_resume.FAULTS,
     *faults_vi.FAULTS,
+    *faults_vae.FAULTS,
     *faults_families.FAULTS,
     *faults_laplace.FAULTS,
+    *faults_heads.FAULTS,
     *faults_marginal.FAULTS,
     *faults_dropout.FAULTS,
+    *faults_compress.FAULTS,
+    *faults_at_work.FAULTS,
     *faults_report.FAULTS,
     *faults_comparison.FAULTS,
 ]
