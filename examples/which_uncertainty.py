@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from nescio import Model, fit
 from nescio.evaluation import nll
 from nescio.infer import MAP
-from nescio.laws import Normal, fan_in
+from nescio.laws import Normal
 from nescio.likelihoods import Heteroscedastic
 from nescio.nets import mlp
 from nescio.noise import Noise
@@ -52,7 +52,7 @@ def main(quick: bool) -> list[Row]:
     for n in sizes:
         torch.manual_seed(0)
         net = mlp(1, 30, 30, 2, activation=nn.Tanh)
-        model = Model(net, {"*.weight": Normal(0.0, fan_in), "*": Normal(0.0, 1.0)}, Heteroscedastic())
+        model = Model(net, Normal(0.0, 1.0), Heteroscedastic())
         batch = min(n, 50)
         posterior = fit(model, data(n, 0), MEMBERS * MAP(epochs=max(1, steps * batch // n), batch_size=batch))
         scores, seconds = [], []

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import faults_comparison
 import faults_at_work
+import faults_comparison
 import faults_compress
 import faults_core
 import faults_diagnose
