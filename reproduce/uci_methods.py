@@ -21,6 +21,8 @@ The chains have not converged, neither together (worst R-hat of a prediction abo
 by itself (2.1 on yacht): an ensemble of short local walks, as MILE is, and not the posterior. Both numbers are kept with the scores.
 
 **dropout**, VI(BernoulliDropout(p)) with rate and precision by grid search: uci_dropout.py. Nothing was tuned here.
+
+**laplace**, linearised, with prior scales and noise by the evidence, beside a prior chosen on held-out rows: uci_laplace.py.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from typing import Any
 
 from torch import Tensor, nn
 from uci_dropout import dropout, dropouts
+from uci_laplace import laplace
 
 from nescio import Model, fit
 from nescio.data import Scaling, standardize
@@ -149,6 +152,12 @@ def dropped(name: str, quick: bool) -> Settings:
     return {"epochs": 2000 if name == "protein" else 4000, "judges": 1000, "draws": 10_000}
 
 
+def approximated(name: str, quick: bool) -> Settings:
+    if quick:
+        return {"epochs": 5, "rounds": 2, "validated": False}
+    return {"epochs": EPOCHS[name] // (16 if name in LARGE else 8), "rounds": 10, "validated": name not in LARGE}
+
+
 METHODS: dict[str, Entry] = {
     "ensembles": Entry(
         "5 * MAP()",
@@ -168,4 +177,5 @@ METHODS: dict[str, Entry] = {
         draws=lambda settings: settings["draws"],
         together=dropouts,
     ),
+    "laplace": Entry("tune(MAP() >> Laplace(full)), linearised", approximated, laplace, ("002-13", "002-27")),
 }
