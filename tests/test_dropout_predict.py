@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
 import torch
-from chance import assert_mean
-from dropout_cases import SD, Enumerated, P, normal, seeded
+from chance import Z, assert_mean
+from dropout_cases import DOUBLE, SD, Enumerated, P, normal, seeded
 from torch import Tensor, nn
 from torch.func import functional_call
 
@@ -51,6 +52,21 @@ def test_naive_and_monte_carlo_predictions() -> None:
         drawn = posterior.functions(exact.x, 4000, seed=0)[0][:, :, 0]
         assert_mean(drawn, exact.probability @ outputs)
         assert float((exact.probability @ outputs - exact.net(exact.x)[:, 0]).abs().max()) > 0.01
+
+
+def test_the_variance_is_that_of_the_passes_and_of_the_noise() -> None:
+    """A linear network, whose masks can be enumerated: Σ x² w² p / (1 - p), and 1 / τ = SD² on top."""
+    draws, x = 4000, normal(5, 3)
+    net = seeded(lambda: nn.Linear(3, 1, bias=False))
+    predictive = Variational.around(BernoulliDropout(P), Model(net, Normal(0.0, 1.0), Noise_(SD))).predict(x, draws)
+    masks = torch.tensor(list(itertools.product([0.0, 1.0], repeat=3)), dtype=DOUBLE)
+    chances = (masks * (1 - P) + (1 - masks) * P).prod(1)
+    away = (masks / (1 - P) - 1) @ (x * net.weight.detach()).mT  # of f from its mean, (masks, points)
+    exact = (x * net.weight.detach()).square().sum(1) * P / (1 - P)
+    torch.testing.assert_close(chances @ away.square(), exact)
+    error = ((chances @ away**4 - exact.square()) / draws).sqrt()
+    assert float(((predictive.epistemic[:, 0] - exact) / error).abs().max()) < Z
+    torch.testing.assert_close(predictive.variance[:, 0], predictive.epistemic[:, 0] + SD**2)
 
 
 def check_predict_is_sample() -> None:

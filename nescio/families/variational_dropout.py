@@ -6,7 +6,7 @@ The divergence depends on α alone. It has no closed form; with k = (0.63576, 1.
 
     KL(q, p) ≈ k₁ (1 - sigmoid(k₂ + k₃ log α)) + ½ log(1 + 1/α) - c,     c = ½ (γ + log 2) + ½ log 2πe,
 
-which is within 0.0094 nats of the truth for every α (measured by quadrature: tests/test_dropout.py). c makes it the divergence from
+which is within 0.0094 nats of the truth for every α (measured by quadrature: tests/test_dropout_learned.py). c makes it the divergence from
 the density 1 / |w| itself, so that bounds compare with those of other families. Weights with log α > 3 are noise and can be pruned.
 
 Mean and standard deviation are the parameters, α = σ² / θ²; noise in training is that of MeanField. Under any other prior it is MeanField.
