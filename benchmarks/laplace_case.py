@@ -66,7 +66,8 @@ def measure(
     versions: dict[str, str],
 ) -> None:
     """Fit to so many points, then predict; seconds of each, and how far the process grew beyond what it held before."""
-    predict(fit(64), x[:2])  # code that is loaded when first used
+    if given["repeats"] > 1:
+        predict(fit(64), x[:2])  # code that is loaded when first used
     before = held()
     posterior, *fits = timed(lambda: fit(given["points"]), given["repeats"])
     fit_bytes = peak() - before

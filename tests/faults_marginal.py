@@ -12,6 +12,7 @@ from targets import conjugate, grid
 from torch import Tensor
 
 from nescio.infer.curvature import full, kfac, sweep
+from nescio.infer.curvature import prior as prior_part
 from nescio.linalg import Dense
 from nescio.marginal import annealing, mode, tuning
 from nescio.marginal.mode import AtMode
@@ -41,6 +42,18 @@ def held_likelihood(m: pytest.MonkeyPatch) -> None:
 def no_slope_of_the_curvature(m: pytest.MonkeyPatch) -> None:
     true = sweep.columns
     m.setattr(sweep, "columns", lambda *args: [column.detach() for column in true(*args)])
+
+
+def equal_by_chance(m: pytest.MonkeyPatch) -> None:
+    """Scales that happen to be equal taken for one: their slope is that of the first."""
+    true = prior_part.structured
+
+    def wrong(law: Any, bound: Any, values: Any, own: Tensor) -> Any:
+        first = next(reading.variable for name, reading in law.readings.items() if name == "scale")
+        values = [v.detach() + (v - v.detach())[:1] if i == first else v for i, v in enumerate(values)]
+        return true(law, bound, values, own)
+
+    m.setattr(prior_part, "structured", wrong)
 
 
 def no_volume(m: pytest.MonkeyPatch) -> None:
@@ -141,6 +154,7 @@ FAULTS: list[Fault] = [
         no_slope_of_the_curvature,
         lambda: proof.check_likelihood_numbers("a noise for each output", (kfac,)),
     ),
+    Fault("evidence: scales equal by chance", equal_by_chance, proof.check_structured_slope),
     Fault("tune: without the log determinant", no_volume, lambda: proof.check_tune((full,))),
     Fault("tune: noise trained along", noise_is_trained, proof.check_held),
     Fault("tune: numbers do not reach training", numbers_do_not_reach_training, lambda: proof.check_tune((full,))),

@@ -19,7 +19,7 @@ from nescio import InputError, Model, UnsupportedError, anneal, evidence, fit, l
 from nescio.infer import MAP, Laplace, Method
 from nescio.infer.curvature import Structure, diag, full, kfac, low_rank
 from nescio.infer.curvature.full import Full
-from nescio.laws import HalfCauchy, Learned, Normal
+from nescio.laws import HalfCauchy, Learned, MatrixNormal, Normal
 from nescio.laws.law import Number, positive
 from nescio.likelihoods import Categorical, Gaussian, Likelihood, MultiTask
 from nescio.marginal import Annealed, learned
@@ -172,6 +172,24 @@ def test_every_learned_number_has_a_slope() -> None:
     assert float(close) == pytest.approx(
         float(evidence(posterior, {"likelihood.noise": torch.tensor(0.6)}, (x, y))), rel=1e-5
     )
+
+
+def check_structured_slope() -> None:
+    """A scale for each input of a correlated law, all equal to begin with: the slope in each, against finite differences."""
+    rows, columns = torch.tensor([[2.0, 0.3], [0.3, 1.0]], dtype=DOUBLE), torch.eye(3, dtype=DOUBLE) + 0.4
+    law = MatrixNormal(rows, columns, scale=Learned(1.3).per("input"))
+    model = Model(nn.Linear(3, 2, bias=False).double(), law, Gaussian(0.5))
+    posterior = laplace(model, (inputs(), targets(columns=2)), kfac)
+    value = torch.full((3,), 1.3, dtype=DOUBLE, requires_grad=True)
+    (slope,) = torch.autograd.grad(evidence(posterior, {"prior.*.scale": value}), value)
+    for i in range(3):
+        step = 1e-5 * torch.eye(3, dtype=DOUBLE)[i]
+        ends = [float(evidence(posterior, {"prior.*.scale": value.detach() + s})) for s in (step, -step)]
+        assert float(slope[i]) == pytest.approx((ends[0] - ends[1]) / 2e-5, rel=1e-5, abs=1e-6)
+
+
+def test_structured_slope() -> None:
+    check_structured_slope()
 
 
 def test_refusals() -> None:

@@ -97,7 +97,8 @@ def curvature(variable: Variable, x: Tensor, values: list[Tensor]) -> Tensor:
 
 def structured(law: Variable, bound: Whitened, values: list[Tensor], own: Tensor) -> list[tuple[Operator, Tensor]]:
     """(operator, entries among the free ones) for each block of a correlated law: scale⁻¹ Σ⁻¹ scale⁻¹."""
-    scale = law.numbers(values)["scale"].double().expand(law.size)
+    given = law.numbers(values)["scale"].double()
+    scale, shared = given.expand(law.size), given.numel() == 1
     free = torch.zeros(law.size, dtype=torch.bool, device=own.device)
     free[own] = True
     position, found = torch.cumsum(free, 0) - 1, []
@@ -106,7 +107,10 @@ def structured(law: Variable, bound: Whitened, values: list[Tensor], own: Tensor
         if not bool(mask.any()):
             continue
         inverses = [torch.cholesky_inverse(factor.double()) for factor in factors]
-        if len(inverses) == 2 and bool(mask.all()) and bool((s == s[0]).all()):
+        even = shared or (
+            not s.requires_grad and bool((s == s[0]).all())
+        )  # equal by chance is not equal a step further
+        if len(inverses) == 2 and bool(mask.all()) and even:
             operator: Operator = Kron(inverses[0], inverses[1] / s[0].square())
         else:
             whole = Kron(*inverses).dense() if len(inverses) == 2 else inverses[0]
