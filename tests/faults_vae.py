@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import Any
 
 import pytest
+import test_flow as flow
 import test_vae as proof
 import torch
 from fault import Fault
@@ -17,6 +18,7 @@ from torch.nn import functional as F
 from nescio.generative import importance, missing
 from nescio.likelihoods import bound, latent, partly
 from nescio.nets import VAE
+from nescio.nets.flow import Coupling
 
 nets: Any = import_module("nescio.nets.vae")  # the name of the file is that of the function in it, too
 
@@ -148,7 +150,13 @@ def pixels_rounded_not_thrown(m: pytest.MonkeyPatch) -> None:
     m.setattr(nets.torch, "rand_like", lambda x: torch.full_like(x, 0.5))
 
 
+def jacobian_with_the_wrong_sign(m: pytest.MonkeyPatch) -> None:
+    true = Coupling.forward
+    m.setattr(Coupling, "forward", lambda self, x: (true(self, x)[0], -true(self, x)[1]))
+
+
 FAULTS: list[Fault] = [
+    Fault("flow: Jacobian with the wrong sign", jacobian_with_the_wrong_sign, flow.check_change_of_variables),
     Fault("VAE: KL summed over the batch", divergence_summed_over_the_batch, proof.check_bound),
     Fault("VAE: KL a mean over latents", divergence_a_mean_over_latents, proof.check_divergence),
     Fault("VAE: KL reversed", divergence_reversed, proof.check_bound),

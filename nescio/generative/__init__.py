@@ -9,6 +9,7 @@ log_likelihood(posterior, x_test, samples=1000).value.mean()
 from __future__ import annotations
 
 from nescio.generative.coding import classify, decode, encode, generate, reconstruct
+from nescio.generative.flows import flow_back
 from nescio.generative.importance import Evidence, log_likelihood
 from nescio.generative.missing import Imputed, impute
 from nescio.generative.paths import interpolate, manifold, traverse
@@ -19,6 +20,7 @@ __all__ = [
     "classify",
     "decode",
     "encode",
+    "flow_back",
     "generate",
     "impute",
     "interpolate",

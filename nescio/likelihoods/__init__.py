@@ -1,6 +1,7 @@
 """From the network's output to the distribution of an observation."""
 
 from nescio.likelihoods.classes import Bernoulli, Categorical
+from nescio.likelihoods.flowing import Flowing
 from nescio.likelihoods.gaussian import Gaussian, Heteroscedastic
 from nescio.likelihoods.latent import Latent
 from nescio.likelihoods.likelihood import Likelihood
@@ -13,6 +14,7 @@ __all__ = [
     "Bernoulli",
     "Categorical",
     "ContinuousBernoulli",
+    "Flowing",
     "Gaussian",
     "Heteroscedastic",
     "Latent",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from nescio.nets.conv_vae import conv_vae
 from nescio.nets.dense import Dense
+from nescio.nets.flow import Flow, flow
 from nescio.nets.lenet import lenet5
 from nescio.nets.m2 import M2, m2
 from nescio.nets.mlp import lenet_300_100, mlp
@@ -23,9 +24,11 @@ __all__ = [
     "Dense",
     "Encoder",
     "FilterResponseNorm",
+    "Flow",
     "autoencoder",
     "conv_vae",
     "cvae",
+    "flow",
     "lenet5",
     "lenet_300_100",
     "lstm_classifier",
