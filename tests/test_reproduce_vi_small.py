@@ -24,7 +24,7 @@ from nescio.nets import lenet5
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "reproduce" / "results"
-CRITICISMS = ("concentration", "between", "families", "bands", "rates")
+CRITICISMS = ("concentration", "between", "families", "bands", "rates", "decay", "grid")
 TABLES = (*(f"vi_{name}" for name in CRITICISMS), "bbb_regression", "co2", "bayesian_lenet", "lstm_text")
 OTHERWISE: set[tuple[str, str, str]] = set()  # (table, row, metric) that came out otherwise in a full run
 
@@ -200,6 +200,35 @@ def test_bands_expect(script: Callable[[str], ModuleType]) -> None:
         assert wrong(of.bands_checks, right | {key: other}) == {key.removesuffix(", far")}
     uneven = np.stack([np.array([1, 1, 1, g]) for g in (1.0, 1.0, 4.0)])  # 2 in the mean, by one seed alone
     assert wrong(of.bands_checks, right | {"MeanField, ReLU, far": uneven}) == {"MeanField, ReLU"}
+
+
+def test_decay_expects(script: Callable[[str], ModuleType]) -> None:
+    of = script("vi_decay")
+    right = {
+        "too small, misfit": np.full(3, 0.6),
+        "good, misfit": np.full(3, 0.9),
+        "too large, misfit": np.full(3, 2.0),
+    }
+    right |= {"too small, error": np.full(3, 0.8), "good, error": np.full(3, 0.4), "too large, error": np.full(3, 2.0)}
+    assert wrong(of.decay_checks, right) == set()
+    assert of.decay_of(100.0) < of.decay_of(1.0) < of.decay_of(0.03)
+    names = {name: f"{name}: {of.decay_of(scale):.1e}" for name, scale in of.SCALES.items()}
+    assert wrong(of.decay_checks, right | {"too large, misfit": np.ones(3)}) == {names["too large"]}
+    assert wrong(of.decay_checks, right | {"too small, error": np.full(3, 0.3)}) == {names["too small"]}
+
+
+def test_grid_expects(script: Callable[[str], ModuleType]) -> None:
+    of = script("vi_grid")
+    falls = np.array([[0.5, 0.2, 0.05]] * 3)
+    right = {f"{name}_{key}": falls for name in of.EFFORTS for key in ("error", "cpu_seconds", "narrow")}
+    right |= {f"{name}_effort": np.array(of.EFFORTS[name]) for name in of.EFFORTS}
+    right |= {"MeanField_error": np.full((3, 3), 0.4), "MeanField_narrow": np.full((3, 3), 0.6)}
+    assert wrong(of.grid_checks, right) == set()
+    assert wrong(of.grid_checks, right | {"HMC_error": falls[:, ::-1]}) == {"HMC"}
+    assert wrong(of.grid_checks, right | {"MeanField_narrow": np.ones((3, 3))}) == {"MeanField"}
+    assert wrong(of.grid_checks, right | {"FullRank_error": np.full((3, 3), 0.5)}) == {"FullRank"}
+    mean, sd = of.truth()
+    assert sd.min() > 0.5 and np.abs(mean).max() + 5 * sd.max() < 10  # the grid holds it, and is fine enough
 
 
 def test_rates_expect(script: Callable[[str], ModuleType]) -> None:
