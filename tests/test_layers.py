@@ -50,7 +50,9 @@ RULES: dict[str, set[str]] = {
     },
     "infer": {"target", "model", "posterior", "families", "laws", "likelihoods", "compiled", "handed", *BOTTOM},
     "marginal": {"infer", "target", "model", "posterior", "laws", "likelihoods", *BOTTOM},
-    "generative": {"posterior", "model", "network", "laws", "likelihoods", "densities", "predictive", "errors", "noise"},
+    "generative": {
+        *("posterior", "model", "network", "laws", "likelihoods", "densities", "predictive", "nets", "errors", "noise"),
+    },
     "evaluation": {"posterior", "model", *BOTTOM},
     "compression": {"posterior", "families", "laws", "likelihoods", "model", *BOTTOM},
     "active": {"infer", "evaluation", "posterior", "model", *BOTTOM},
