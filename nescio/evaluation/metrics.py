@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.distributions import Categorical
 
 from nescio.errors import InputError, UnsupportedError
+from nescio.links import Classes
 from nescio.posterior.posterior import Posterior
 from nescio.predictive import Drawn, Predictive
 
@@ -54,6 +55,8 @@ def brier(predictive: Predictive, y: Tensor) -> float:
 
 def classes(predictive: Predictive) -> bool:
     """Whether the mean has an axis of classes behind those of y."""
+    if isinstance(predictive, Classes):
+        return isinstance(predictive.observed, Categorical)
     return isinstance(predictive, Drawn) and isinstance(predictive.draws, Categorical)
 
 
