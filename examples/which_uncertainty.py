@@ -1,9 +1,9 @@
 """Which uncertainty to model? One pass is enough for the aleatoric part; the epistemic part takes several, and matters while data are few.
 
 A network that predicts its own noise, alone (one deterministic pass) and as an ensemble (as many passes as members), on more and more data.
-For each the time of a prediction, and the negative log density of new points, on the data and off them. With few rows, or off the data,
-the ensemble is better; with many rows on the data, one pass says nearly as much (Kendall & Gal, 2017: safety and small data against real
-time and large data).
+For each the time of a prediction, and the negative log density of new points, on the data and off them. With few rows one pass is far too
+sure and the ensemble is not; with many rows, on the data, one pass says as much (Kendall & Gal, 2017: safety and small data against real
+time and large data). Off the data networks of MAP are wrong together, ten no less than one.
 
     python examples/which_uncertainty.py [--quick]
 """

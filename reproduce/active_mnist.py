@@ -167,7 +167,7 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
     parser.add_argument("--only", nargs="*", choices=list(ACQUISITIONS), default=list(ACQUISITIONS))
     given = parser.parse_args(arguments)
     if given.quick:
-        given.rounds, given.seeds, given.workers, given.only = 1, 2, 1, ["BALD", "Random", "BatchBALD"]
+        given.rounds, given.seeds, given.workers = 1, 1, 1
     jobs = [
         {"acquire": name, "seed": seed, "rounds": given.rounds, "batch": BATCH, "quick": given.quick}
         for seed in range(given.seeds)

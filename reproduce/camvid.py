@@ -94,4 +94,4 @@ def panels(
     """Arrays for the five panels of some scenes: image, truth, prediction, aleatoric, epistemic."""
     own = {"image": scenes.rgb[which], "truth": truth[which].numpy(), "prediction": guess[which].numpy()}
     doubt = {name: maps[name][which].numpy().astype(np.float32) for name in ("aleatoric", "epistemic")}
-    return {name: np.squeeze(array) for name, array in (own | doubt).items()}
+    return {name: array[..., 0] if array.shape[-1] == 1 else array for name, array in (own | doubt).items()}

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from evidence import write
 from expectation import Expectation, show
-from ood_data import SETS, Sets, by_density, few, told_apart
+from ood_scores import SETS, Sets, by_density, few, told_apart
 from resumable import Job, Line, finish, options
 from torch import Tensor, nn
 
