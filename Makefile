@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 PEERS := .peers
 LAPLACE := .peers-laplace
 
-.PHONY: demo test lint nightly peers peers-laplace clean
+.PHONY: demo test lint nightly docs scoreboard peers peers-laplace peers-tables clean
 
 demo: $(READY)
 	$(BIN)/nescio demo --out build/demo
@@ -21,6 +21,16 @@ lint: $(READY)
 
 nightly: $(READY)
 	$(BIN)/python -m pytest -m nightly tests
+
+# The docs site, in build/site, and the scoreboard, from the kept results.
+docs: $(READY)
+	test -x .docs/bin/zensical || ($(PYTHON) -m venv .docs && .docs/bin/python -m pip install --quiet --disable-pip-version-check zensical==0.0.73)
+	rm -rf build/docs build/site && mkdir -p build && cp -r docs build/docs
+	$(BIN)/python docs/reference.py build/docs/api.md
+	.docs/bin/zensical build --clean
+
+scoreboard: $(READY)
+	$(BIN)/python reproduce/scoreboard.py
 
 # The environment: rebuilt when the requirements change, and only then.
 $(READY): pyproject.toml constraints.txt
@@ -42,6 +52,14 @@ peers-laplace: $(LAPLACE)/.ready
 $(LAPLACE)/.ready: benchmarks/peers_laplace.txt
 	test -x $(LAPLACE)/bin/python || $(PYTHON) -m venv $(LAPLACE)
 	$(LAPLACE)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r benchmarks/peers_laplace.txt
+	touch $@
+
+# NGBoost and bde, for benchmarks/tables.py.
+peers-tables: .peers-tables/.ready
+
+.peers-tables/.ready: benchmarks/peers_tables.txt
+	test -x .peers-tables/bin/python || $(PYTHON) -m venv .peers-tables
+	.peers-tables/bin/python -m pip install --quiet --disable-pip-version-check -r benchmarks/peers_tables.txt
 	touch $@
 
 clean:

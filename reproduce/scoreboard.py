@@ -89,7 +89,12 @@ def line(item: Item, kept: list[Kept], root: Path) -> tuple[str, str]:
     """A row of the page, and its state."""
     here = [path for path in item.paths if (root / path).exists()]
     state = "done" if item.state == "done" and here else "begun" if here else "missing"
-    homes = ", ".join(f"[{path}](../{path})" for path in here) or f"**missing**: {', '.join(item.paths)}"
+    homes = (
+        ", ".join(
+            f"[{path}]({path.removeprefix('docs/') if path.startswith('docs/') else f'../{path}'})" for path in here
+        )
+        or f"**missing**: {', '.join(item.paths)}"
+    )
     shown = {"done": "done", "begun": "begun", "missing": "**missing**"}[state]
     return f"| {item.id} | {item.what} | {item.part} | {homes} | {evidence(item.id, kept)} | {shown} |", state
 

@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-NEEDS = {"hugging_face_trainer": ("transformers", "accelerate"), "lightning_trainer": ("lightning",)}
+NEEDS = {"hugging_face_trainer": ("transformers", "accelerate"), "lightning_trainer": ("lightning",), "tensorboard_scalars": ("tensorboard",)}
 
 
 def module(path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
