@@ -15,6 +15,7 @@ benchmarks/README.md says more.
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 import sys
 import tempfile
@@ -37,6 +38,19 @@ OURS = (
 LIBRARIES = (*OURS, "bayesian-torch", "bayesian-torch flipout", "torchbnn", "BLiTZ")
 
 
+def once(rows: Path | None, python: str, script: str, spec: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """A measurement, or what the rows file has of it; one that is made is appended there."""
+    kept = [json.loads(line) for line in rows.read_text().splitlines()] if rows is not None and rows.exists() else []
+    for line in kept:
+        if line["spec"] == {"script": script, **spec}:
+            return line["got"]
+    got = launch(python, script, spec, folder)
+    if rows is not None:
+        with rows.open("a") as file:
+            file.write(json.dumps({"spec": {"script": script, **spec}, "got": got}) + "\n")
+    return got
+
+
 def training_step(options: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
     """Rows with the milliseconds of a step and its ratio to the plain step of the same process."""
     measured: dict[str, list[dict[str, Any]]] = {name: [] for name in options.libraries}
@@ -45,7 +59,7 @@ def training_step(options: argparse.Namespace, folder: Path) -> list[dict[str, A
             python = sys.executable if name in OURS else str(options.peers)
             spec = {"library": name, "widths": WIDTHS, "batch": BATCH, "threads": options.threads, "seed": turn}
             spec |= {"steps": options.steps, "blocks": options.blocks}
-            got = launch(python, "steps.py", spec, folder)
+            got = once(options.rows, python, "steps.py", spec, folder)
             if not got["finite"]:
                 raise RuntimeError(f"{name}: the loss is not finite")
             measured[name].append(got)
@@ -71,7 +85,8 @@ def prediction(options: argparse.Namespace, folder: Path) -> list[dict[str, Any]
     for turn in range(options.rounds):
         for name in PREDICTIONS[::-1] if turn % 2 else PREDICTIONS:
             spec = {"library": name, "widths": PREDICTED, "inputs": options.inputs, "passes": options.passes}
-            got = launch(sys.executable, "passes.py", spec | {"threads": options.threads, "seed": turn}, folder)
+            spec |= {"threads": options.threads, "seed": turn}
+            got = once(options.rows, sys.executable, "passes.py", spec, folder)
             if not got["finite"]:
                 raise RuntimeError(f"{name}: what is predicted is no probability")
             measured[name].append(got)
@@ -116,6 +131,7 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--libraries", nargs="*", choices=LIBRARIES, default=list(LIBRARIES))
     parser.add_argument("--peers", type=Path, default=PEERS, help="the python of the peers' environment")
+    parser.add_argument("--rows", type=Path, help="finished measurements, read and appended to: to go on later")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args(arguments)
     if options.quick:
