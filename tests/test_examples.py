@@ -12,7 +12,11 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-NEEDS = {"hugging_face_trainer": ("transformers", "accelerate"), "lightning_trainer": ("lightning",), "tensorboard_scalars": ("tensorboard",)}
+NEEDS = {
+    "hugging_face_trainer": ("transformers", "accelerate"),
+    "lightning_trainer": ("lightning",),
+    "tensorboard_scalars": ("tensorboard",),
+}
 
 
 def module(path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
