@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -169,3 +172,16 @@ def test_a_layer_held_fixed_carries_nothing() -> None:
     assert math.isnan(head.prior_sd)  # improper
     with pytest.raises(InputError, match="column by column"):
         inputs(posterior, torch.zeros(3))
+
+
+# ---- the page --------------------------------------------------------------------------------------------------------
+
+
+def test_the_code_of_the_page_runs() -> None:
+    page = (Path(__file__).resolve().parent.parent / "docs" / "uncertainty.md").read_text()
+    (snippet,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(snippet, names)
+    assert names["sets"].shape == (50, 2) and 0 <= names["answers"].coverage <= 1
+    assert names["found"].auroc.low <= names["found"].auroc.value <= names["found"].auroc.high
+    assert set(names["action"].tolist()) <= {0, 1}
