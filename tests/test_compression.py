@@ -60,7 +60,10 @@ def check_shrink(seeds: range) -> None:
     smaller = 0
     for seed in seeds:
         net, x = random_net(seed)
-        small = shrink(net, x).net
+        try:
+            small = shrink(net, x).net
+        except UnsupportedError as error:
+            raise AssertionError(f"net {seed}: {error}") from error
         with torch.no_grad(), Noise(seed).at("other").scope():
             other = 2 * torch.randn(5, *x.shape[1:], dtype=DOUBLE)
             worst = float((net(other) - small(other)).abs().max())
@@ -281,7 +284,7 @@ def fitted(kind: str) -> Variational:
     law = LogUniform() if scale is None else Normal(0.0, scale.per("input"))
     model = Model(net, {"*.weight": law, "*": Normal(0.0, 1.0)}, Categorical())
     family = VariationalDropout() if scale is None else MeanField(sd=0.02)
-    posterior = fit(model, (x, y), VI(family, epochs=150, lr=0.03, batch_size=150), seed=0)
+    posterior = fit(model, (x, y), VI(family, epochs=200, lr=0.03, batch_size=300), seed=0)
     assert isinstance(posterior, Variational)
     return posterior
 
@@ -460,7 +463,7 @@ def test_a_laplace_posterior_and_filters_and_the_shape_of_the_input() -> None:
         compress(posterior, rule=GroupScale())
 
 
-# ---- export, description, scripts --------------------------------------------------------------------------------------
+# ---- export, costs --------------------------------------------------------------------------------------
 
 
 def test_the_small_network_goes_through_torch_export() -> None:
@@ -482,43 +485,6 @@ def test_onnx_runs_or_says_what_to_install(tmp_path: Path) -> None:
         return
     to_onnx(net, x[:2], tmp_path / "net.onnx")
     assert (tmp_path / "net.onnx").stat().st_size > 0
-
-
-def test_the_description_length_is_the_bound_and_is_printed() -> None:
-    posterior = fitted("horseshoe")
-    told = posterior.info["description"]
-    assert told["nats"] == pytest.approx(-posterior.info["elbo"], rel=1e-9)
-    assert told["nats"] == pytest.approx(told["error_nats"] + told["complexity_nats"])
-    assert told["bits"] == pytest.approx(told["nats"] / math.log(2))
-    assert f"{told['bits']:.0f} bits" in repr(posterior)
-
-
-def check_bits_back() -> None:
-    """Send w in steps of d by the prior, give back the bits that chose it: the mean length is -ELBO within 1 %, whatever d is."""
-    with Noise(3, dtype=DOUBLE).scope():
-        x = torch.randn(40, 2, dtype=DOUBLE)
-        y = x @ torch.tensor([[1.0], [-0.5]], dtype=DOUBLE) + 0.5 * torch.randn(40, 1, dtype=DOUBLE)
-    with Noise(0).scope():
-        model = Model(nn.Linear(2, 1, bias=False).double(), Normal(0.0, 1.0), Gaussian(0.5))
-    posterior = fit(model, (x, y), VI(MeanField(), epochs=200, lr=0.05, batch_size=40))
-    given = moments(posterior)
-    mean, sd = (t["weight"].reshape(-1).numpy() for t in (given.mean, given.sd))
-    rng, n = torch.Generator().manual_seed(0), 20_000
-    for d in (0.01, 0.002):
-        w = (torch.randn(n, 2, generator=rng, dtype=DOUBLE).numpy() * sd + mean) / d
-        w = w.round() * d
-        sent = -stats.norm.logpdf(w) - math.log(d)
-        back = -stats.norm.logpdf(w, mean, sd) - math.log(d)
-        f = x.numpy() @ w.T
-        errors = -stats.norm.logpdf(y.numpy(), f, 0.5).sum(0)
-        told, weights = posterior.info["description"], (sent - back).sum(1)
-        assert float(weights.mean()) == pytest.approx(told["complexity_nats"], rel=0.01)
-        total, se = float((weights + errors).mean()), posterior.info["elbo_se"]  # the fit's own bound is by ten draws
-        assert abs(total - told["nats"]) <= 0.01 * told["nats"] + 6 * se
-
-
-def test_bits_back() -> None:
-    check_bits_back()
 
 
 def test_costs() -> None:

@@ -1,14 +1,14 @@
 """From a posterior to a small, fast, plain network, and to a file of the size that is claimed."""
 
 from nescio.compression.choice import ByEvidence, Choice, Promised
-from nescio.compression.compress import compress
+from nescio.compression.compressing import compress
 from nescio.compression.compressed import Compressed, load_compressed
 from nescio.compression.cost import flops, seconds
 from nescio.compression.export import exported, to_onnx
 from nescio.compression.moments import Moments, moments, nats
 from nescio.compression.precision import Codebook, Precision, Steps, predicted_loss
 from nescio.compression.rules import GroupLogAlpha, GroupScale, LogAlpha, Rule, SignalToNoise
-from nescio.compression.shrink import Shrunk, shrink
+from nescio.compression.shrinking import Shrunk, shrink
 
 __all__ = [
     "ByEvidence",

@@ -82,7 +82,7 @@ class Steps(Precision):
 @final
 @dataclass(frozen=True)
 class Codebook(Precision):
-    """`size` values for each tensor, zero among them, by k-means with weights 1 / σ²; a tensor of less than 4 · size numbers has `Steps`."""
+    """`size` values for each tensor, zero among them, by k-means with weights 1 / σ²; tensors of less than 4 · size numbers: `Steps`."""
 
     size: int = 16
     seed: int = 0

@@ -17,7 +17,7 @@ from nescio.compression.content import SPREAD, Content, encode
 from nescio.compression.moments import Moments, moments, nats
 from nescio.compression.precision import Levels, Precision, Steps
 from nescio.compression.rules import Rule, SignalToNoise, masks
-from nescio.compression.shrink import Shrunk, shrink
+from nescio.compression.shrinking import Shrunk, shrink
 from nescio.errors import InputError
 from nescio.network import Params
 from nescio.posterior.posterior import Posterior
