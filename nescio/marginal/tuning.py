@@ -115,7 +115,7 @@ def maximise(
         if not variable:  # a location has no scale of its own
             low[i], high[i] = -math.inf, math.inf
     u = freed(now, variables).clone().requires_grad_()
-    method = torch.optim.LBFGS([u], 1.0, 60, None, 1e-9, 1e-12, 20, "strong_wolfe")
+    method = torch.optim.LBFGS([u], 1.0, 40, None, 1e-6, 1e-9, 20, "strong_wolfe")
 
     def loss() -> Tensor:
         method.zero_grad()

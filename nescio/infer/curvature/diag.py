@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import final
 
 import torch
+from torch import Tensor
 
 from nescio.infer.curvature.structure import Structure
 from nescio.infer.curvature.sweep import Sweep
@@ -19,9 +20,14 @@ class Diagonal(Structure):
 
     def measure(self, sweep: Sweep) -> Diag:
         total = torch.zeros(sweep.size, dtype=torch.float64, device=sweep.model.network.like.device)
-        for part in sweep:
-            for piece in part.pieces:
-                total[piece.index] += piece.square().double()
+        sums: list[Tensor] = []
+        places: list[Tensor] = []
+        for part in sweep:  # the pieces of all parts are of the same weights
+            found = [piece.square().double() for piece in part.pieces]
+            sums = [a + b for a, b in zip(sums, found, strict=True)] if sums else found
+            places = [piece.index for piece in part.pieces]
+        for place, values in zip(places, sums, strict=True):
+            total[place] += values
         return Diag(total)
 
 
