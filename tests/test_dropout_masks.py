@@ -6,7 +6,7 @@ import pytest
 import torch
 from chance import assert_mean, assert_probability
 from dropout_cases import DOUBLE, KINDS, LAYERS, P, block_of, loss_of, normal, random, seeded
-from test_weights import NETS
+from test_weights import FLAT, NETS, Blocks
 from torch import Tensor, nn
 from torch.func import functional_call
 
@@ -135,3 +135,44 @@ def test_any_unmodified_network(name: str, family: Family) -> None:
     loss.estimate(x, torch.zeros(len(x), 1))
     for path, p in loss.named_parameters():
         assert p.grad is not None and bool(p.grad.isfinite().all()) and bool((p.grad != 0).any()), path
+
+
+FAMILIES = [BernoulliDropout(0.3), GaussianDropout(0.3), ConcreteDropout(0.3), VariationalDropout()]
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=repr)
+def test_a_checkpointed_network_has_the_same_masks_again(family: Family) -> None:
+    gradients = []
+    for checkpointed in (False, True):
+        net = seeded(lambda again=checkpointed: Blocks(again))
+        loss = loss_of(net, family, FLAT.double())
+        with Noise(7).scope():
+            loss(FLAT.double(), torch.zeros(len(FLAT), 1).double()).backward()
+        gradients.append([p.grad for p in loss.parameters()])
+    for a, b in zip(*gradients, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=repr)
+def test_autocast_and_torchs_compiler(family: Family) -> None:
+    """In bfloat16 the same loss to its precision, gradients in float32; compiled code draws anew at each call."""
+    make, x = NETS["conv2d"]
+    with Noise(0).scope():
+        net = make().eval()
+    loss, y = loss_of(net, family, x), torch.zeros(len(x), 1)
+    with Noise(0).scope():
+        plain = loss(x, y)
+    with Noise(0).scope(), torch.autocast("cpu", torch.bfloat16):
+        cast = loss(x, y)
+    cast.backward()
+    assert cast.item() == pytest.approx(plain.item(), rel=0.05)
+    assert all(p.grad is not None and p.grad.dtype == torch.float32 for p in loss.parameters())
+
+    def run(x: Tensor) -> Tensor:
+        own = {n: w for n, w in loss.q.call().params(loss.acting).items() if not n.startswith("likelihood.")}
+        return functional_call(net, own, (x,))
+
+    torch._dynamo.reset()
+    compiled = torch.compile(run, backend="aot_eager")
+    with torch.no_grad(), Noise(1).scope():
+        assert len(torch.cat([compiled(x[:1]) for _ in range(8)]).unique()) > 1
