@@ -48,10 +48,21 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-@pytest.fixture(scope="module")
-def classified(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="module", params=["Categorical()", "Bernoulli()"])
+def classified(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("classified")
-    arguments = ("--target", "cls", "--method", "2 * MAP(epochs=30)", "--out", str(place / "run"), "--test", "0.3")
+    arguments = (
+        "--likelihood",
+        request.param,
+        "--target",
+        "cls",
+        "--method",
+        "2 * MAP(epochs=30)",
+        "--out",
+        str(place / "run"),
+        "--test",
+        "0.3",
+    )
     done = call("fit", str(table(place / "t.csv", 120)), *arguments)
     assert done.code == 0, done.err
     return place

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
+import torch
 from torch import Tensor
+from torch import distributions as td
 
 from nescio.errors import InputError
 from nescio.evaluation import Promise, promise
-from nescio.likelihoods import Bernoulli
 from nescio.posterior import Posterior
-from nescio.predictive import Predictive
+from nescio.predictive import Drawn, Predictive
 from nescio.runs.folder import Run
 from nescio.runs.given import Given
 
@@ -45,9 +46,8 @@ class Rule:
         )
 
     def abstain(self, predictive: Predictive) -> np.ndarray:
-        answers = (
-            predictive.abstain(self.risk, self.within) if self.promise is None else self.promise.answers(predictive)
-        )
+        one = labelled(predictive)
+        answers = one.abstain(self.risk, self.within) if self.promise is None else self.promise.answers(one)
         known = answers.known.cpu().numpy()
         return np.logical_not(known.reshape(len(known), -1).all(1))
 
@@ -61,13 +61,19 @@ def rule(run: Run, posterior: Posterior, given: Given | None, risk: float, withi
             raise InputError("a tolerance is for numeric targets", f"--within {within:g}", "leave it out for classes")
         if given is None or not given.held_out:
             return Rule(risk)
-        binary = isinstance(posterior.model.likelihood, Bernoulli)
-        predictive = posterior.predict(given.test_x, draws=200)
-        return Rule(risk, None, promise(predictive, run.inputs.labels(given.test_y, binary), risk=risk))
+        return Rule(risk, None, promise(labelled(posterior.predict(given.test_x, draws=200)), given.test_y, risk=risk))
     if within is None:
         must = "a numeric answer is right within a tolerance"
         raise InputError(must, "none", f"add --within AMOUNT in the units of {run.inputs.target[0]}")
     return Rule(risk, within)
+
+
+def labelled(predictive: Predictive) -> Predictive:
+    """Yes and no, a column of one output, as two classes: one label a point."""
+    draws = predictive.draws if isinstance(predictive, Drawn) else None
+    if not isinstance(draws, td.Bernoulli):
+        return predictive
+    return Drawn(td.Categorical(probs=torch.cat([1 - draws.probs, draws.probs], -1), validate_args=False))
 
 
 def columns(predictive: Predictive, run: Run, level: float = 0.9, rule: Rule | None = None) -> Columns:
