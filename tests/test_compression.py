@@ -506,3 +506,15 @@ def test_compression_is_not_imported_with_nescio() -> None:
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
         == "False"
     )
+
+
+def test_the_code_of_the_docs_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = (Path(__file__).resolve().parent.parent / "docs" / "compression.md").read_text()
+    names: dict[str, object] = {}
+    exec(text.partition("```python\n")[2].partition("```")[0], names)
+    small = names["small"]
+    assert isinstance(small, Compressed) and small.rate > 5 and "bits" in capsys.readouterr().out
+    assert (tmp_path / "small.nscz").stat().st_size == small.bytes
