@@ -41,6 +41,7 @@ from nescio.posterior.gaussian import GaussianPosterior
 from nescio.predictive import Drawn
 
 BATCH, MEMBERS, HEAD = 500, 8, "net.13.*"
+WHOLE = ("MFVI", "MC dropout", "Laplace")  # in single precision: weights that are distributions, and Jacobians
 IDS = ("002-21", "002-23")
 # accuracy, agreement, total variation and how the number was read (Izmailov et al., 2021, table 1; HMC: one chain against the others)
 PUBLISHED = {
@@ -56,14 +57,14 @@ PUBLISHED = {
 
 @final
 class Autocast(nn.Module):
-    """A network whose products are taken in bfloat16, on a GPU."""
+    """A network whose products are taken in bfloat16, on a GPU, if `half`."""
 
-    def __init__(self, net: nn.Module) -> None:
+    def __init__(self, net: nn.Module, half: bool) -> None:
         super().__init__()
-        self.net = net
+        self.net, self.half = net, half
 
     def forward(self, x: Tensor) -> Tensor:
-        if not x.is_cuda:
+        if not x.is_cuda or not self.half:
             return self.net(x)
         with torch.autocast("cuda", torch.bfloat16):
             return self.net(x).float()
@@ -133,7 +134,7 @@ def train(job: Job, until: float, device: str, folder: Path | None, kept: Path) 
         data = Data(*(t[: job["images"]] for t in data))
     batch = BATCH if not job["images"] else 5
     with Noise(job["seed"]).at("resnet").scope():
-        net = Autocast(resnet20() if not job["images"] else tiny()).to(device)
+        net = Autocast(resnet20() if not job["images"] else tiny(), job["method"] not in WHOLE).to(device)
     model = Model(net, Normal(0.0, 5**-0.5), Categorical())
     method = methods(job["epochs"], len(data.x) // batch, batch, job["scale"])[job["method"]]()
     posterior = fit(model, (data.x.to(device), data.y.to(device)), method, seed=job["seed"])
@@ -144,8 +145,10 @@ def train(job: Job, until: float, device: str, folder: Path | None, kept: Path) 
     found = predictive.mean.detach().cpu().float()
     kept.mkdir(parents=True, exist_ok=True)
     np.savez_compressed(kept / f"{name_of(job)}.npz", probs=found.numpy().astype(np.float16))
+    scores = score(found, data)
+    print(job["method"], {key: round(value, 4) for key, value in scores.items()}, flush=True)
     info = {key: posterior.info[key] for key in ("mixing", "compiled") if key in posterior.info}
-    return score(found, data) | {"count": posterior.count(), "images_used": len(data.x), "info": repr(info)[:500]}
+    return scores | {"count": posterior.count(), "images_used": len(data.x), "info": repr(info)[:500]}
 
 
 def tiny() -> nn.Sequential:

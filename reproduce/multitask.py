@@ -5,7 +5,7 @@ One network with two heads on CamVid, labels of classes and the distance to thei
 on the validation images; beside them each task alone. The claim (Cityscapes: IoU 63.4 learned, 50.1 equal, 59.4 alone; from memory):
 learned weights are better than equal ones, as good as a grid search, and the tasks help each other.
 
-    python reproduce/multitask.py --device cuda [--epochs 120] [--seeds 3] [--only learned equal] [--budget SECONDS] [--quick]
+    python reproduce/multitask.py --device cuda [--epochs 120] [--seeds 3] [--only learned equal] [--budget SECONDS] [--quick] [--draw]
 
 Each finished network is a line of multitask.rows.jsonl. All are MAP: what is compared are weights of losses.
 """
@@ -15,11 +15,12 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from camvid import CLASSES, VOID, Scenes, camvid, distance, few, iou
+from camvid import CLASSES, VOID, Scenes, camvid, distance, few, iou, panels, predicted
 from evidence import write
 from expectation import Expectation, at_least, show
 from resumable import Job, Line, finish, options
@@ -36,6 +37,7 @@ MISSING = -1.0
 GRID = (0.1, 0.3, 3.0, 10.0)  # noise of the edges, in units of which 1 is the "equal" one; the labels keep theirs at 1
 KINDS = ("learned", "equal", *(f"grid {g:g}" for g in GRID), "labels alone", "edges alone")
 IDS = ("000-10",)
+MEMBERS, SHOWN = 3, [20, 100, 180]  # of the figure
 
 
 def likelihoods(kind: str) -> dict[str, Likelihood]:
@@ -58,7 +60,7 @@ def targets(scenes: Scenes, names: Sequence[str], device: str) -> dict[str, Tens
     return {name: both[name].to(device) for name in names}
 
 
-def train(job: Job, until: float, device: str) -> Line:
+def train(job: Job, until: float, device: str, kept: Path) -> Line:
     scenes, val, test, _ = camvid()
     width = 32
     if job["quick"]:
@@ -70,6 +72,17 @@ def train(job: Job, until: float, device: str) -> Line:
     model = Model(net, Normal(0.0, 1.0), MultiTask(**tasks))
     method = MAP(epochs=job["epochs"], lr=3e-3, batch_size=min(16, len(scenes.x)))
     posterior = fit(model, (scenes.x.to(device), targets(scenes, list(tasks), device)), method, seed=job["seed"])
+    if job["kind"] == "learned" and job["seed"] == 0:  # a small ensemble for the figure
+        few_ = fit(
+            model, (scenes.x.to(device), targets(scenes, list(tasks), device)), MEMBERS * method, seed=job["seed"]
+        )
+        some = [i for i in SHOWN if i < len(test.x)] or [0]
+        maps = predicted(few_, test.x[some].to(device), MEMBERS, "edges")
+        own = Scenes(test.x[some], test.y[some], test.rgb[some])
+        truth, guess = distance(own.y)[:, 0], 2 * maps["mean"][:, 0]
+        doubt = {name: 4 * maps[name][:, 0] for name in ("aleatoric", "epistemic")}  # in pixels, squared
+        kept.mkdir(parents=True, exist_ok=True)
+        np.savez_compressed(kept / "edges.npz", **panels(own, list(range(len(some))), doubt, truth, guess))  # type: ignore[arg-type]
     found: Line = {}
     for name, part in {"val": val, "test": test}.items():
         with torch.no_grad():
@@ -110,6 +123,21 @@ def table(found: Sequence[Line]) -> Iterator[Expectation]:
             )
 
 
+def draw(kept: Path, out: Path) -> None:
+    from nescio.report import save
+    from nescio.report.figures.panels import draw_panels
+
+    if (kept / "edges.npz").exists():
+        numbers = dict(np.load(kept / "edges.npz"))
+        alt = (
+            "Rows of five panels, one street scene each: the image, the distance to the next boundary, its prediction by a network that"
+            " also labels the pixels, the aleatoric uncertainty, the same everywhere, and the epistemic one, high along edges."
+        )
+        figure = draw_panels(numbers, "Two tasks: edges beside labels, weighed by their own noise", discrete=False)
+        kinds = {key: numbers[key] for key in ("aleatoric", "epistemic")}
+        save(figure, out / "multitask.svg", alt=alt, values=kinds, source="000-10: after Kendall et al. (2018)", seed=0)
+
+
 def mean(own: dict[int, Line], key: str) -> float:
     return float(np.mean([line[key] for line in own.values()]))
 
@@ -120,6 +148,8 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=120)
     parser.add_argument("--only", nargs="*", choices=KINDS, default=KINDS)
+    parser.add_argument("--draw", action="store_true", help="make the figure of the panels that are kept")
+    parser.add_argument("--figures", type=Path, default=Path("docs/figures"))
     given = parser.parse_args(arguments)
     if given.quick:
         given.epochs, given.seeds, given.workers = 1, 2, 1
@@ -128,8 +158,12 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
         for seed in range(given.seeds)
         for kind in given.only
     ]
-    path = given.rows or given.out / f"multitask{'.quick' if given.quick else ''}.rows.jsonl"
-    found = finish(jobs, partial(train, device=given.device), path, given.device, given.workers, given.budget)
+    stem = "multitask" + (".quick" if given.quick else "")
+    path, kept = given.rows or given.out / f"{stem}.rows.jsonl", given.out / f"{stem}.panels"
+    work = partial(train, device=given.device, kept=kept)
+    found = finish(jobs, work, path, given.device, given.workers, 0.0 if given.draw else given.budget)
+    if given.draw:
+        draw(kept, given.figures)
     if not found:
         return []
     rows = [expected.to_row(IDS, given.quick) for expected in table(found)]
