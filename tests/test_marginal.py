@@ -150,6 +150,16 @@ def test_likelihood_numbers_in_other_structures(structure: Structure) -> None:
     check_likelihood_numbers("a noise for each output", (structure,))
 
 
+def test_likelihood_numbers_of_a_part() -> None:
+    """Of the last layer alone: as Laplace gives it there with that constant, and the first layer's scale is none of its business."""
+    noise, other = torch.tensor([0.7, 0.4], dtype=DOUBLE), torch.tensor([0.5, 0.6], dtype=DOUBLE)
+    data = inputs(), targets(columns=2)
+    models = [Model(network(2), Normal(0, 1), Gaussian(n)) for n in (Learned(noise), other)]
+    learns, constant = (fit(model, data, Laplace(full).on("2.*")) for model in models)
+    found = evidence(learns, {"likelihood.noise": other}, data)
+    assert float(found) == pytest.approx(float(evidence(constant)), abs=1e-9)
+
+
 def test_every_learned_number_has_a_slope() -> None:
     """Scales for each layer, for each input, and the noise, together; and single precision is good to its rounding."""
     x, y = inputs(), targets()

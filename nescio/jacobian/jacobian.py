@@ -93,16 +93,19 @@ class Pass:
     def shapes(self) -> list[tuple[int, ...]]:
         """How the weights act, for estimates: (outputs, inputs) as a matrix, (rows, columns, 1) as a table, (size,) else."""
         params, found = self.jacobian.params, []
+        free = {name: int((place >= 0).sum()) for name, place in self.jacobian.index.items()}
         for names, members in self.groups():
             shape = max((params[name].shape for name in names), key=len)
             used = {self.calls[i].function for i in members}
-            if used <= {torch.nn.functional.linear, *CONVOLUTIONS} and len(names) <= 2:
+            if any(free[name] < params[name].numel() for name in names):
+                found.append((sum(free[name] for name in names),))
+            elif used <= {torch.nn.functional.linear, *CONVOLUTIONS} and len(names) <= 2:
                 found.append((shape[0], prod(shape[1:]) + len(names) - 1))
             elif used == {torch.nn.functional.embedding}:
                 found.append((shape[0], shape[1], 1))
             else:
                 found.append((sum(params[name].numel() for name in names),))
-        return found + [(params[name].numel(),) for name in sorted(self.jacobian.loose)]
+        return found + [(free[name],) for name in sorted(self.jacobian.loose)]
 
     def back(self, taps: list[Tensor], columns: Sequence[Tensor]) -> list[Tensor]:
         if not taps or not any(f.requires_grad for f in self.outputs):

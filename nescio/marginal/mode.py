@@ -33,7 +33,7 @@ from nescio.network import Params
 from nescio.noise import Noise
 from nescio.posterior.gaussian import GaussianPosterior
 from nescio.posterior.mixture import Mixture
-from nescio.posterior.places import places
+from nescio.posterior.places import places, ranked
 from nescio.posterior.posterior import Posterior
 
 CHUNK = 1024  # rows at a time
@@ -133,9 +133,9 @@ class AtMode:
             raise UnsupportedError(must, f"samples={self.of.info['samples']}", "leave samples out")
         model = self.of.model
         params = {name: x.to(model.network.like) if x.is_floating_point() else x for name, x in params.items()}
-        rank = torch.full((model.dim,), -1, device=self.of.slots.device)
-        rank[self.of.slots] = torch.arange(len(self.of.slots), device=rank.device)
-        index = {name: rank[place.to(rank.device)] for name, place in places(model.prior, rank.ge(0), "this").items()}
+        free = torch.zeros(model.dim, dtype=torch.bool)
+        free[self.of.slots.cpu()] = True
+        _, index = ranked(places(model.prior, free, "this"), model.dim, self.of.slots.device)
         sweep = Sweep(model, params, index, self.source, None, Noise(0))
         curvature = like(self.curvature, bool(self.of.info.get("hessian"))).measure(sweep)
         return curvature, sweep.log_likelihood.to(self.of.theta.device)
