@@ -36,7 +36,7 @@ from nescio.noise import Noise
 from nescio.posterior.gaussian import GaussianPosterior
 
 PARTS = (0.25, 0.5, 1.0)
-SETS = ("concrete", "energy", "power-plant", "wine-quality-red")
+SETS = ("concrete", "energy", "wine", "power")
 MOST = 2000  # rows of the larger tables that count as all
 STEPS, WIDTH = 1500, 20
 IDS = ("000-3", "000-4")
