@@ -7,7 +7,7 @@ milliseconds of Python for one network; 240 networks here take about as long as 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, final
 
 import torch
@@ -45,20 +45,23 @@ class Stack(nn.Module):
         self.register_buffer("rates", rates[:, None, None])
         self.register_buffer("penalties", penalties)
 
-    def dropped(self, x: Tensor, rows: int) -> Tensor:
-        """x (networks, rows, units) under masks of their own for so many rows, or under one for all."""
-        u = torch.rand(len(x), rows, x.shape[-1], dtype=x.dtype, device=x.device)
+    def uniforms(self, *lead: int) -> list[Tensor]:
+        """What masks are made of, for inputs and for hidden units, (*lead, units) each."""
+        return [torch.rand(*lead, w.shape[1], dtype=w.dtype, device=w.device) for w in (self.first, self.last)]
+
+    def dropped(self, x: Tensor, u: Tensor) -> Tensor:
+        """x (networks, rows, units) under masks of their own for u's rows, or under one for all."""
         return x * ((u >= self.rates) / (1 - self.rates))
 
-    def forward(self, x: Tensor, coherent: bool = False) -> Tensor:
+    def forward(self, x: Tensor, coherent: bool = False, uniforms: Sequence[Tensor] | None = None) -> Tensor:
         """x (networks, rows, inputs) to (networks, rows). `coherent`: one mask for all rows, a draw of a function."""
-        rows = 1 if coherent else x.shape[1]
-        h = torch.baddbmm(self.first_bias, self.dropped(x, rows), self.first).relu()
-        return torch.baddbmm(self.last_bias, self.dropped(h, rows), self.last)[..., 0]
+        u, v = uniforms or self.uniforms(len(x), 1 if coherent else x.shape[1])
+        h = torch.baddbmm(self.first_bias, self.dropped(x, u), self.first).relu()
+        return torch.baddbmm(self.last_bias, self.dropped(h, v), self.last)[..., 0]
 
-    def loss(self, x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+    def loss(self, x: Tensor, y: Tensor, weight: Tensor, uniforms: Sequence[Tensor] | None = None) -> Tensor:
         """Of each network, (networks,). `weight` (rows,): 1, or 0 for rows that only fill up a batch."""
-        fit = ((self(x) - y).square() * weight).sum(1) / weight.sum()
+        fit = ((self(x, uniforms=uniforms) - y).square() * weight).sum(1) / weight.sum()
         return fit + self.penalties * (self.first.square().sum((1, 2)) + self.last.square().sum((1, 2)))
 
     def net(self, i: int) -> nn.Module:
@@ -78,11 +81,13 @@ def train(stack: Stack, rows: Rows, epochs: int, noise: Noise) -> None:
     weights = (torch.arange(steps * size, device=device) < n).to(rows.x.dtype).view(steps, size)
     adam = torch.optim.Adam(stack.parameters(), lr=1e-3, eps=1e-7, capturable=device.type == "cuda")
     step = torch.zeros((), dtype=torch.long, device=device)
+    uniforms = stack.uniforms(steps, len(order), size)  # of an epoch: drawn outside the graph
 
     def advance() -> None:
         index = order.view(len(order), steps, size).index_select(1, step[None])[:, 0]
         x, y = rows.x[rows.split[:, None], index], rows.y[rows.split[:, None], index]
-        loss = stack.loss(x, y, weights.index_select(0, step[None])[0]).sum()
+        own = [u.index_select(0, step[None])[0] for u in uniforms]
+        loss = stack.loss(x, y, weights.index_select(0, step[None])[0], own).sum()
         adam.zero_grad(set_to_none=device.type == "cpu")
         loss.backward()
         adam.step()
@@ -92,8 +97,12 @@ def train(stack: Stack, rows: Rows, epochs: int, noise: Noise) -> None:
         go = advance if device.type == "cpu" else recorded(advance, stack, adam, step)
         for _ in range(epochs):
             order[:, :n] = torch.rand(len(order), n, device=device).argsort(1)
+            for u in uniforms:
+                u.uniform_()
             for _ in range(steps):
                 go()
+    if device.type == "cuda":
+        torch.cuda.synchronize()  # before the graph and what it reads are given back
 
 
 def recorded(advance: Callable[[], None], stack: Stack, adam: torch.optim.Adam, step: Tensor) -> Callable[[], None]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -38,6 +39,7 @@ def points() -> tuple[Tensor, Tensor]:
     return x, (stream.at("y").uniform(POINTS, 1) < torch.sigmoid(x @ torch.tensor([[1.0], [1.0]]))).float()
 
 
+@cache
 def truth() -> tuple[np.ndarray, np.ndarray]:
     """Means and standard deviations, by the grid."""
     x, y = (t.double() for t in points())

@@ -189,3 +189,19 @@ def test_variational_training_on_the_gpu_under_autocast_resumes(tmp_path: Path) 
     with Noise(0, device=GPU).scope(), torch.autocast(GPU.type, torch.bfloat16):
         loss(x, y).backward()
     assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in loss.parameters())
+
+
+def test_networks_side_by_side_are_trained_by_one_graph_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The recorded steps of reproduce/uci_stack.py: a second graph after the first is gone, and both learn as on the CPU."""
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parent.parent / "reproduce"))
+    from uci_stack import Rows, Stack, train
+
+    x = Noise(0).at("x").normal(4, 300, 3)
+    y = x[..., 0] + 0.1 * Noise(0).at("y").normal(4, 300)
+    for device in (GPU, GPU, torch.device("cpu")):
+        stack = Stack(3, 20, torch.full((4,), 0.01), torch.zeros(4), Noise(0)).to(device)
+        rows = Rows(x.to(device), y.to(device), torch.arange(4, device=device))
+        train(stack, rows, 60, Noise(1, device=device))
+        with torch.no_grad(), Noise(2, device=device).scope():
+            error = (stack(rows.x) - rows.y).square().mean(1)
+        assert float(error.max()) < 0.2, error

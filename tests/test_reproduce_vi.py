@@ -188,8 +188,8 @@ def test_the_fit_side_by_side_is_the_library_s(reproduce: None, monkeypatch: pyt
     nets, loss, x, y = beside_the_library(2000)
     if fault:
 
-        def dropped(self: Any, x: Tensor, rows: int) -> Tensor:
-            return x * (torch.rand(len(x), rows, x.shape[-1]) >= self.rates)
+        def dropped(self: Any, x: Tensor, u: Tensor) -> Tensor:
+            return x * (u >= self.rates)
 
         monkeypatch.setattr(type(nets), "dropped", dropped)
     with torch.no_grad():
