@@ -201,7 +201,7 @@ def test_networks_side_by_side_are_trained_by_one_graph_after_another(monkeypatc
     for device in (GPU, GPU, torch.device("cpu")):
         stack = Stack(3, 20, torch.full((4,), 0.01), torch.zeros(4), Noise(0)).to(device)
         rows = Rows(x.to(device), y.to(device), torch.arange(4, device=device))
-        train(stack, rows, 60, Noise(1, device=device))
+        train(stack, rows, 300, Noise(1, device=device))
         with torch.no_grad(), Noise(2, device=device).scope():
             error = (stack(rows.x) - rows.y).square().mean(1)
         assert float(error.max()) < 0.2, error
