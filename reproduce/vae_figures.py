@@ -134,7 +134,7 @@ def main(arguments: Sequence[str] | None = None) -> list[str]:
             continue
         made = panels(*(dict(np.load(path)) for path in paths))
         titles, numbers = [p[0] for p in made], [p[1] for p in made]
-        figure = draw_montage(numbers, titles, title, text)
+        figure = draw_montage(numbers, titles, title, text, ink="face" not in source)
         save(
             figure, options.out / f"{name}.svg", alt=alt, values=montage_values(numbers, titles), source=source, seed=0
         )

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 GAP = 1  # pixels between pictures
+LEAST_WIDTH = 6.8  # inches, for the line below the title
 
 
 def montage_data(pictures: Any, shape: tuple[int, int]) -> Numbers:
@@ -36,16 +37,26 @@ def montage_data(pictures: Any, shape: tuple[int, int]) -> Numbers:
 
 
 def draw_montage(
-    panels: Sequence[Numbers], titles: Sequence[str], title: str, text: str = "", *, theme: Theme = LIGHT
+    panels: Sequence[Numbers],
+    titles: Sequence[str],
+    title: str,
+    text: str = "",
+    *,
+    ink: bool = True,
+    theme: Theme = LIGHT,
 ) -> Figure:
-    """Panels from left to right, ink on paper: 0 is white, 1 is black."""
+    """Panels from left to right. `ink`: 1 is black, as in writing; else 1 is white, as in photographs."""
     widest = [p["picture"].shape[1] / p["picture"].shape[0] for p in panels]
     height = min(5.0, 10.0 / sum(widest))
     with styled(theme):
-        figure, axes = canvas(1, len(panels), sum(widest) * height + 0.4, height + 1.4, widths=tuple(widest))
+        figure, axes = canvas(
+            1, len(panels), max(LEAST_WIDTH, sum(widest) * height + 0.4), height + 1.4, widths=tuple(widest)
+        )
         headed(figure, title, text, theme)
         for one, numbers, name in zip(axes, panels, titles, strict=True):
-            one.imshow(numbers["picture"], cmap="gray_r", vmin=0, vmax=1, interpolation="nearest")
+            one.imshow(
+                numbers["picture"], cmap="gray_r" if ink else "gray", vmin=0, vmax=1, interpolation="none"
+            )  # its own pixels, not those of the page
             one.set_title(name, fontweight="normal")
             one.axis("off")
     return figure
