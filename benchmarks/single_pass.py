@@ -4,8 +4,9 @@
 
 LeNet-5 on 28 x 28 and ResNet-20 (batch norm, ReLU) on 32 x 32 images, random ones: a pass costs the same whatever they show. `last layer`:
 Laplace(kfac) of the last layer, exact; `moments`: all weights, Laplace(diag); `factored`: variances as products of rows and columns.
-`--code`: both sides through torch.compile as well, which fuses what is elementwise; without it both run as they are. A measurement is the median over rounds of
-the ratio of medians within a round. On a CPU one thread and its own time, which other processes do not lengthen; on a GPU wall time.
+`--code`: both sides through torch.compile as well, which fuses what is elementwise; without it both run as they are. A measurement is
+the median over rounds of the ratio of medians within a round. On a CPU one thread and its own time, which other processes lengthen
+little; on a GPU wall time.
 Goals: last layer at most 1.3, moments at most 2.5.
 """
 

@@ -50,6 +50,7 @@ PUBLISHED = {  # mean over Fashion-, K- and E-MNIST: confidence, AUROC, how it w
     "Laplace, last layer": (67.5, 96.2, "memory"),
 }
 DECAY, DRAWS, HEAD, MEMBERS, WIDTHS = 5e-4, 100, "10.*", 5, (20, 50, 500)
+IDS = ("001-3", "002-27", "002-28")
 Sets = dict[str, Tensor]
 
 
@@ -143,39 +144,41 @@ def work(job: Line, device: str, quick: bool) -> Line:
 
 
 def rows_of(found: Sequence[Line]) -> list[dict[str, Any]]:
-    """For each method means over seeds, with standard errors, and the mean over the sets outside beside the published one."""
+    """For each method and score the mean over seeds with its standard error; "outside" is the mean over the three sets."""
     rows: list[dict[str, Any]] = []
     for name in [name for names in KINDS.values() for name in names]:
-        lines = [line["scores"][name] for line in found if name in line["scores"]]
-        if not lines:
-            continue
+        lines = [dict(line["scores"][name]) for line in found if name in line["scores"]]
         for line in lines:
             for what in ("confidence", "AUROC"):
                 line[f"{what}, outside"] = float(np.mean([line[f"{what}, {s}"] for s in OUTSIDE]))
-        row: dict[str, Any] = {"row": name, "n": len(lines)}
-        for key in [k for k, v in lines[0].items() if isinstance(v, float) and all(k in line for line in lines)]:
-            values = np.array([line[key] for line in lines])
-            row[key] = float(values.mean())
-            row[f"{key}, se"] = float(values.std(ddof=1) / len(values) ** 0.5) if len(values) > 1 else None
-        if name in PUBLISHED:
-            row["published"] = dict(zip(("confidence", "AUROC", "mark"), PUBLISHED[name], strict=True))
-        rows.append(row | {"checklist": ["001-3", "002-27", "002-28"]})
+        told = dict(zip(("confidence, outside", "AUROC, outside"), PUBLISHED.get(name, ())[:2], strict=False))
+        for key in [k for k, v in lines[0].items() if isinstance(v, float)] if lines else []:
+            values = np.array([line[key] for line in lines if key in line])
+            row = {
+                "row": name,
+                "metric": key,
+                "published": told.get(key),
+                "mark": PUBLISHED[name][2] if key in told else "own",
+            }
+            se = float(values.std(ddof=1) / len(values) ** 0.5) if len(values) > 1 else None
+            rows.append({**row, "ours": float(values.mean()), "se": se, "n": len(values), "checklist": list(IDS)})
     return rows
 
 
 def show(rows: Sequence[dict[str, Any]]) -> str:
-    head = f"{'':<22}{'seeds':>6}{'accuracy':>9}{'NLL':>8}" + "".join(
-        f"{s:>20}" for s in (*OUTSIDE, "mean", "published")
+    head = f"{'':<22}{'seeds':>6}{'accuracy':>10}{'NLL':>9}" + "".join(
+        f"{s:>16}" for s in (*OUTSIDE, "mean", "published")
     )
-    lines = [head + "      (confidence / AUROC)"]
-    for row in rows:
-        pairs = [f"{row[f'confidence, {s}']:.1f} / {row[f'AUROC, {s}']:.1f}" for s in (*OUTSIDE, "outside")]
-        told = row.get("published")
-        pairs.append(f"{told['confidence']} / {told['AUROC']}" if told else "")
-        lines.append(
-            f"{row['row']:<22}{row['n']:>6}{row['accuracy']:>9.2f}{row['nll']:>8.4f}"
-            + "".join(f"{p:>20}" for p in pairs)
-        )
+    lines = [head + "    confidence / AUROC"]
+    for name in dict.fromkeys(row["row"] for row in rows):
+        own = {row["metric"]: row for row in rows if row["row"] == name}
+        pairs = [
+            f"{own[f'confidence, {s}']['ours']:.1f} / {own[f'AUROC, {s}']['ours']:.1f}" for s in (*OUTSIDE, "outside")
+        ]
+        published = [own[f"{what}, outside"]["published"] for what in ("confidence", "AUROC")]
+        pairs.append("" if None in published else f"{published[0]} / {published[1]}")
+        first = f"{name:<22}{own['accuracy']['n']:>6}{own['accuracy']['ours']:>10.2f}{own['nll']['ours']:>9.4f}"
+        lines.append(first + "".join(f"{pair:>16}" for pair in pairs))
     return "\n".join(lines)
 
 

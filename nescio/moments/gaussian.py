@@ -41,11 +41,12 @@ NODES = hermite(5)
 def relu(x: Moments, slope: float = 0.0) -> Moments:
     """max(x, 0) + slope min(x, 0)."""
     m, v = x
-    s = (v + TINY).sqrt()
+    s = (v + TINY).sqrt_()
     a = m / s
-    below = 0.5 + 0.5 * torch.erf(ROOT_HALF * a)
-    mean = torch.addcmul(s * torch.exp(-0.5 * a * a) / ROOT_TWO_PI, m, below)
-    spread = torch.addcmul(v * below, mean, m - mean).clamp_min(0)
+    edge = (a * a).mul_(-0.5).exp_()  # in place where nobody else looks: a pass is memory, not arithmetic
+    below = a.mul_(ROOT_HALF).erf_().mul_(0.5).add_(0.5)
+    mean = torch.addcmul(m * below, edge, s, value=1 / ROOT_TWO_PI)
+    spread = torch.addcmul(v * below, mean, m - mean).clamp_min_(0)
     if not slope:
         return Moments(mean, spread)
     square = spread + mean * mean  # x = relu(x) - relu(-x), and the product of both is zero

@@ -86,8 +86,18 @@ def batch_norm(
         raise NotImplementedError
     shape = (1, -1, *[1] * (x.mean.dim() - 2))
     scale = (variance + eps).rsqrt()
-    centred = Moments((x.mean - mean.view(shape)) * scale.view(shape), x.variance * scale.square().view(shape))
-    return scaled(centred, weight, bias, shape)
+    (gamma, open_), (beta, loose) = (parts(n) if n is not None else (None, None) for n in (weight, bias))
+    gamma = torch.ones_like(scale) if gamma is None else gamma
+    beta = torch.zeros_like(scale) if beta is None else beta
+    slope = scale * gamma
+    centre = torch.addcmul((beta - mean * slope).view(shape), x.mean, slope.view(shape))
+    if open_ is None:
+        spread = x.variance * slope.square().view(shape)
+        return Moments(centre, spread if loose is None else spread + loose.view(shape))
+    loose = torch.zeros_like(scale) if loose is None else loose
+    spread = torch.addcmul(loose.view(shape), x.variance, (scale.square() * (gamma.square() + open_)).view(shape))
+    away = (x.mean - mean.view(shape)).mul_((scale * open_.sqrt()).view(shape))  # what γ multiplies, times its deviation
+    return Moments(centre, torch.addcmul(spread, away, away))
 
 
 def layer_norm(x: Moments, over: list[int], weight: Any = None, bias: Any = None, eps: float = 1e-5, *_: Any) -> Number:
