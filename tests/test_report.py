@@ -193,6 +193,18 @@ def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         data.write_text(data.read_text().replace("up", "<script>alert(1)</script>").replace("red", "r&d'"))
     arguments = ("--target", target, "--ignore", other, "--net", "mlp(inputs, 4, outputs)", "--test", "0.3")
     assert call("fit", str(data), *arguments, "--method", method, "--out", str(place / "run")).code == 0
+    compared = (
+        "--method",
+        "1 * MAP(epochs=1)",
+        "--reference",
+        "2 * MAP(epochs=1)",
+        "--splits",
+        "1",
+        "--out",
+        str(place / "run"),
+    )
+    if target == "cls":  # a comparison that was left in the folder is shown
+        assert call("compare", str(data), "--target", target, "--ignore", other, *compared).code == 0
     done = call("report", str(place / "run"), "--json")
     assert done.code == 0, done.err
     assert len(json.loads(done.out)["verdicts"]) == 5
@@ -224,6 +236,7 @@ def test_the_page_stands_alone(page: Path) -> None:
     assert all(value.startswith("data:") for value in reader.loaded)
     assert "http://" not in re.sub(r"base64,[A-Za-z0-9+/=]+", "", text) and "default-src 'none'" in text
     assert len(reader.images) >= 5 and all(len(image["alt"] or "") > 30 for image in reader.images)
+    assert ("Methods compared" in text and "own ceiling" in text) == (page.parent / "comparison.json").exists()
     assert 'lang="en"' in text and "width=device-width" in text and "@media print" in text
 
 

@@ -117,6 +117,7 @@ class Comparison:
         state: dict[str, Any] = {
             "reference": self.reference,
             "seeds": sorted({row.seed for row in self.rows}),
+            "runs": len({(row.task, row.split, row.seed) for row in self.rows}),
             "columns": head[head.index("method") + 1 :],
             "table": [
                 {"method": line[head.index("method")], "cells": line[head.index("method") + 1 :]} for line in lines

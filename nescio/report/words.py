@@ -92,10 +92,11 @@ def trusted(reliability: Numbers) -> Verdict:
 
 
 def taught(parts: Numbers) -> Verdict:
-    """Variances add; nats add as they are, but are shown in the same way."""
-    epistemic, aleatoric = (float((parts[name] ** 2).mean()) for name in ("epistemic", "aleatoric"))
+    """Variances add, and so do nats; standard deviations do not."""
+    power, measure = (1, "in nats") if float(parts["nats"]) else (2, "as variance")
+    epistemic, aleatoric = (float((parts[name] ** power).mean()) for name in ("epistemic", "aleatoric"))
     share = epistemic / max(epistemic + aleatoric, 1e-300)
-    text = f"About {share:.0%} of the uncertainty (as variance) comes from not knowing, the rest is noise in the data."
+    text = f"About {share:.0%} of the uncertainty ({measure}) comes from not knowing, the rest is noise in the data."
     if share > 0.5:
         return Verdict(
             Mark.FAIR, "More data would help", f"{text} Collect rows like those in the list of least known ones."

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from torch import Tensor
 
-from nescio.evaluation import pit, reliability
+from nescio.evaluation import ece, pit, reliability
 from nescio.predictive import Predictive
 from nescio.report.figures.arrays import array, column
 from nescio.report.figures.binomial import binomial_band
@@ -78,7 +78,14 @@ def reliability_data(predictive: Predictive, y: Tensor) -> Numbers:
     filled = np.flatnonzero(count)
     for i in filled:  # all bins at once
         low[i], high[i] = (bound[0] for bound in binomial_band(int(count[i]), stated[i : i + 1], 0.05 / len(filled)))
-    return {"stated": stated, "right": right, "count": count, "low": low, "high": high, "ece": np.array(found.ece)}
+    return {
+        "stated": stated,
+        "right": right,
+        "count": count,
+        "low": low,
+        "high": high,
+        "ece": np.array(ece(predictive, y)),
+    }
 
 
 def draw_reliability(numbers: Numbers, title: str, theme: Theme = LIGHT) -> Figure:

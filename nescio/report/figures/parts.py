@@ -26,7 +26,8 @@ def parts_data(predictive: Predictive) -> Numbers:
         epistemic, aleatoric = np.sqrt(epistemic), np.sqrt(aleatoric)
     marked = np.zeros(len(epistemic))
     marked[np.argsort(-epistemic, kind="stable")[:MARKED]] = 1
-    return {"aleatoric": aleatoric, "epistemic": epistemic, "marked": marked}
+    classes = np.array(float(predictive.probabilities is not None))
+    return {"aleatoric": aleatoric, "epistemic": epistemic, "marked": marked, "nats": classes}
 
 
 def draw_parts(numbers: Numbers, title: str, unit: str, theme: Theme = LIGHT) -> Figure:
