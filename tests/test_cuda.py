@@ -13,11 +13,12 @@ from torch import nn
 from nescio import Model, fit, load
 from nescio.compiled import Compiled
 from nescio.families import BernoulliDropout, ConcreteDropout, FullRank, MeanField, NetDropout, VariationalDropout
+from nescio.generative import encode, generate, impute, log_likelihood
 from nescio.infer import HMC, MALA, MAP, MCLMC, NUTS, SGHMC, SGLD, VI, AdjustedMCLMC, Metropolis
 from nescio.infer.sampler import Sampler
 from nescio.laws import HalfCauchy, LogUniform, MatrixNormal, Normal
-from nescio.likelihoods import Categorical, Gaussian
-from nescio.nets import lenet5, mlp
+from nescio.likelihoods import Categorical, ContinuousBernoulli, Gaussian, Latent
+from nescio.nets import lenet5, mlp, vae
 from nescio.noise import Noise
 from nescio.posterior import Draws
 
@@ -205,3 +206,19 @@ def test_networks_side_by_side_are_trained_by_one_graph_after_another(monkeypatc
         with torch.no_grad(), Noise(2, device=device).scope():
             error = (stack(rows.x) - rows.y).square().mean(1)
         assert float(error.max()) < 0.2, error
+
+
+def test_a_vae_on_the_gpu() -> None:
+    """Steps recorded as a graph, with the noise of z handed in, are the plain ones; functions of the posterior live there, too."""
+    x = torch.rand(64, 12, generator=torch.Generator().manual_seed(0)).cuda()
+    model = Model(vae(12, 8, 2), Normal(0.0, 1.0), Latent(ContinuousBernoulli(), samples=2)).cuda()
+    plain, code = (fit(model, (x, x), 2 * MAP(epochs=4, batch_size=16), compile=c) for c in (False, True))
+    assert code.info["compiled"] is True
+    assert isinstance(plain, Draws) and isinstance(code, Draws)
+    torch.testing.assert_close(plain.theta, code.theta, rtol=1e-3, atol=1e-4)
+    found = log_likelihood(code, x, 50, draws=2)
+    assert found.value.is_cuda and bool(found.value.isfinite().all())
+    assert generate(code, 5).mean.is_cuda and encode(code, x).mean.shape == (64, 2)
+    assert impute(code, x[:3], x[:3] > 0.5, steps=5, warmup=2, kept=2).draws.shape == (2, 3, 12)
+    doubt = fit(model, (x, x), MAP(epochs=1) >> VI(MeanField(), epochs=1).on("decoder.*"))
+    assert doubt.predict(x, draws=3).mean.is_cuda
