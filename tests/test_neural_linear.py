@@ -101,7 +101,9 @@ def check_against_laplace() -> None:
     model, x, y, _ = problem()
     exact = head(model, (x, y))
     laplace: Any = fit(model, (x, y), NeuralLinear() >> Laplace(full).on("2.*"))
-    assert float(evidence(laplace)) == pytest.approx(float(exact.evidence()), abs=1e-8)
+    assert float(evidence(laplace)) == pytest.approx(float(evidence(exact)), abs=1e-8)
+    with pytest.raises(UnsupportedError, match="own prior"):
+        evidence(exact, {"prior.2.weight.scale": torch.tensor(1.0)})
     ours, theirs = exact.predict(x), laplace.linearize().predict(x)
     torch.testing.assert_close(ours.variance, theirs.variance, rtol=1e-9, atol=1e-10)
     gaussian = exact.gaussian()

@@ -32,6 +32,7 @@ from nescio.model import sort
 from nescio.network import Params
 from nescio.noise import Noise
 from nescio.posterior.gaussian import GaussianPosterior
+from nescio.posterior.linear_head import LinearHead
 from nescio.posterior.mixture import Mixture
 from nescio.posterior.places import places, ranked
 from nescio.posterior.posterior import Posterior
@@ -51,6 +52,11 @@ def evidence(posterior: Posterior, numbers: Numbers | None = None, data: Any = N
     if isinstance(posterior, Mixture):
         parts = torch.stack([evidence(part, numbers, data) for part in posterior.parts])
         return parts.logsumexp(0) - math.log(len(parts))
+    if isinstance(posterior, LinearHead):  # exact, in closed form
+        if numbers:
+            must, remedy = "a head's evidence is that of its own prior", "use NeuralLinear() >> Laplace(full).on(the head)"
+            raise UnsupportedError(must, f"other values of {list(numbers)}", remedy)
+        return posterior.evidence()
     return AtMode(posterior, data).evidence(numbers or {})
 
 
