@@ -1,8 +1,8 @@
 """From a posterior to a small, fast, plain network, and to a file of the size that is claimed."""
 
 from nescio.compression.choice import ByEvidence, Choice, Promised
-from nescio.compression.compressing import compress
 from nescio.compression.compressed import Compressed, load_compressed
+from nescio.compression.compressing import compress
 from nescio.compression.cost import flops, seconds
 from nescio.compression.export import exported, to_onnx
 from nescio.compression.moments import Moments, moments, nats

@@ -33,13 +33,20 @@ class Choice(ABC):
     """Picks one of several trials, which remove more and more."""
 
     @abstractmethod
-    def pick(self, trials: Sequence[Trial]) -> Trial: ...
+    def pick(self, whole: Trial, trials: Sequence[Trial]) -> Trial:
+        """`whole`: with all weights, not rounded."""
+
+    def holds(self, whole: Trial, after: Trial) -> bool:
+        """Whether what was asked for is true of the network that came out."""
+        return True
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Promised(Choice):
     """The smallest network that loses at most `loss` of accuracy on these held-out rows (nats a row, where y is no class).
+
+    The loss is against the posterior's mean before anything is removed or rounded; where rounding alone loses too much, it is made finer.
 
     `confidence`: the loss on new rows is at most that with this probability. One rung after the other is tested and the first that fails
     ends it, so the promise holds for the one that is picked (fixed-sequence testing); for classes, by the exact binomial bound on
@@ -57,22 +64,25 @@ class Promised(Choice):
         if self.confidence is not None and not 0.5 <= self.confidence < 1:
             raise InputError("confidence must be in [0.5, 1)", str(self.confidence), "0.95 is usual")
 
-    def pick(self, trials: Sequence[Trial]) -> Trial:
-        classes = trials[0].right is not None
-        if self.confidence is not None and not classes:
+    def pick(self, whole: Trial, trials: Sequence[Trial]) -> Trial:
+        if self.confidence is not None and whole.right is None:
             raise InputError("confidence needs classes", "another likelihood", "leave it out")
-        before = self.score(trials[0])
-        best = trials[0]
+        before, best = self.score(whole), trials[0]
         for trial in trials[1:]:
-            after = self.score(trial)
-            if self.confidence is None:
-                if float((before - after).mean()) <= self.loss:
-                    best = trial
-            elif worst_loss(before.bool() & ~after.bool(), self.confidence) <= self.loss:
+            if self.lost(before, self.score(trial)) <= self.loss:
                 best = trial
-            else:
+            elif self.confidence is not None:
                 break
         return best
+
+    def holds(self, whole: Trial, after: Trial) -> bool:
+        return self.lost(self.score(whole), self.score(after)) <= self.loss
+
+    def lost(self, before: Tensor, after: Tensor) -> float:
+        """On these rows, or with confidence on others."""
+        if self.confidence is None:
+            return float((before - after).mean())
+        return worst_loss(before.bool() & ~after.bool(), self.confidence)
 
     def score(self, trial: Trial) -> Tensor:
         rows = trial.log_prob(self.x, self.y) if trial.right is None else trial.right(self.x, self.y)
@@ -92,7 +102,7 @@ class ByEvidence(Choice):
     x: Any
     y: Tensor
 
-    def pick(self, trials: Sequence[Trial]) -> Trial:
+    def pick(self, whole: Trial, trials: Sequence[Trial]) -> Trial:
         return min(trials, key=self.length)
 
     def length(self, trial: Trial) -> float:

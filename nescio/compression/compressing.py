@@ -9,21 +9,21 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributions import Categorical
 
-from nescio.compression.choice import Choice, Trial
+from nescio.compression.choice import Choice
 from nescio.compression.compressed import Compressed
 from nescio.compression.content import SPREAD, Content, encode
-from nescio.compression.moments import Moments, moments, nats
+from nescio.compression.judge import Judge
+from nescio.compression.moments import Moments, moments
 from nescio.compression.precision import Levels, Precision, Steps
 from nescio.compression.rules import Rule, SignalToNoise, masks
 from nescio.compression.shrinking import Shrunk, shrink
 from nescio.errors import InputError
 from nescio.network import Params
 from nescio.posterior.posterior import Posterior
-from nescio.posterior.variational import Variational
 
 RUNGS, FEWEST = 40, 2e-3  # of a ladder of thresholds: how many, and the smallest part that is kept
+FINER = 5  # times that rounding may be made finer to keep a promise
 
 
 def compress(
@@ -45,18 +45,38 @@ def compress(
     """
     given = moments(posterior)
     x = example(posterior) if x is None else x
+    rules = [rule] if isinstance(rule, Rule) else list(rule)
+    for _ in range(FINER):
+        small, thresholds = once(posterior, given, x, rules, precision, spread, strict)
+        judge = Judge(posterior, given, small)
+        if all(judge.holds(one.threshold) for one in rules if isinstance(one.threshold, Choice)):
+            break
+        precision = precision.finer()
+    small.info = {"rule": repr(rule), "precision": repr(precision), "least_scores": thresholds}
+    return small
+
+
+def once(
+    posterior: Posterior,
+    given: Moments,
+    x: Any,
+    rules: Sequence[Rule],
+    precision: Precision,
+    spread: bool,
+    strict: bool,
+) -> tuple[Compressed, list[float]]:
+    """With the least scores of the rules."""
     alive = {name: torch.ones_like(m, dtype=torch.bool) for name, m in given.mean.items()}
     thresholds = []
-    for one in [rule] if isinstance(rule, Rule) else list(rule):
+    for one in rules:
         alive, least = applied(one, posterior, given, alive, precision)
         thresholds.append(least)
     for name, keep in alive.items():  # what would be rounded to zero is removed before the network is shrunk
         if keep.dim() > 1:
             alive[name] = keep & (precision.levels(given.mean[name] * keep, given.sd[name]).level != 0).to(keep.device)
-    small = shrink(with_weights(posterior, given, masked(given.mean, alive)), x, strict)
-    content = content_of(small, given, alive, precision, spread)
-    info = {"rule": repr(rule), "precision": repr(precision), "least_scores": thresholds}
-    return Compressed(posterior.model, encode(posterior.model, content), info)
+    shrunk = shrink(with_weights(posterior, given, masked(given.mean, alive)), x, strict)
+    content = content_of(shrunk, given, alive, precision, spread)
+    return Compressed(posterior.model, encode(posterior.model, content), {}), thresholds
 
 
 def content_of(small: Shrunk, given: Moments, alive: dict[str, Tensor], precision: Precision, spread: bool) -> Content:
@@ -109,66 +129,18 @@ def applied(
         least = rule.least(float(rule.threshold))
         return narrowed(alive, scores, least), least
     pooled = torch.cat([score[alive[name]].reshape(-1).cpu() for name, score in scores.items()]).double().sort().values
-    total, each = len(pooled), None
-    trials = []
+    judge = Judge(posterior, given)
+    rungs = []
     for rung in range(RUNGS):
         part = FEWEST ** (rung / (RUNGS - 1))
-        least = -math.inf if rung == 0 else float(pooled[min(total - 1, round(total * (1 - part)))])
-        trials.append(trial(rule, posterior, given, alive, scores, least, precision, each := each or {}))
-    chosen = rule.threshold.pick(trials)
+        least = -math.inf if rung == 0 else float(pooled[min(len(pooled) - 1, round(len(pooled) * (1 - part)))])
+        rungs.append(judge.trial(rule.threshold, narrowed(alive, scores, least), precision, least, list(scores)))
+    chosen = rule.threshold.pick(judge.whole(rule.threshold), rungs)
     return narrowed(alive, scores, chosen.least), chosen.least
 
 
 def narrowed(alive: dict[str, Tensor], scores: Params, least: float) -> dict[str, Tensor]:
     return {**alive, **{name: alive[name] & mask.to(alive[name].device) for name, mask in masks(scores, least).items()}}
-
-
-def trial(
-    rule: Rule,
-    posterior: Posterior,
-    given: Moments,
-    alive: dict[str, Tensor],
-    scores: Params,
-    least: float,
-    precision: Precision,
-    known: dict[str, Any],
-) -> Trial:
-    left = narrowed(alive, scores, least)
-    model = posterior.model
-
-    def params() -> Params:
-        rounded = {
-            name: precision.levels(m * left[name], given.sd[name]).value().to(m) for name, m in given.mean.items()
-        }
-        own = {**rounded, **given.statistics, **{f"likelihood.{n}": v for n, v in given.numbers.items()}}
-        return {name: value[None] for name, value in own.items()}
-
-    def log_prob(x: Any, y: Any) -> Tensor:
-        return model.log_prob(params(), x, y)[0]
-
-    def right(x: Any, y: Any) -> Tensor:
-        observed = model.observed(params(), x)
-        assert isinstance(observed, Categorical)
-        return observed.logits[0].argmax(-1) == y  # type: ignore[union-attr]
-
-    def cost() -> float:
-        if not isinstance(posterior, Variational):
-            raise InputError("ByEvidence needs a variational posterior", type(posterior).__name__, "use Promised")
-        if "nats" not in known:
-            known["nats"] = nats(posterior)
-        return float(sum((n * left[name]).sum(dtype=torch.float64) for name, n in known["nats"].items()))
-
-    classes = isinstance(rule.threshold, Choice) and is_classes(posterior, rule.threshold)
-    kept = sum(int(left[name].sum()) for name in scores)
-    return Trial(least, kept, log_prob, right if classes else None, cost, sum(s.numel() for s in scores.values()))
-
-
-def is_classes(posterior: Posterior, choice: Choice) -> bool:
-    x = getattr(choice, "x", None)
-    if not isinstance(x, Tensor):
-        return False
-    point = {name: value[None] for name, value in posterior.point().items()}
-    return isinstance(posterior.model.observed(point, x[:1]), Categorical)
 
 
 def example(posterior: Posterior) -> Tensor:

@@ -53,6 +53,10 @@ class Precision(ABC):
     def levels(self, mean: Tensor, sd: Tensor) -> Levels:
         """mean: with zeros where weights were removed; the zeros stay."""
 
+    @abstractmethod
+    def finer(self) -> Precision:
+        """With one bit more for each weight."""
+
 
 @final
 @dataclass(frozen=True)
@@ -64,6 +68,9 @@ class Steps(Precision):
     def __post_init__(self) -> None:
         if not self.fineness > 0:
             raise InputError("fineness must be positive", str(self.fineness), "1 is the optimum of description length")
+
+    def finer(self) -> Steps:
+        return Steps(self.fineness / 2)
 
     def step(self, mean: Tensor, sd: Tensor) -> float:
         kept = (mean != 0) & (sd > 0)
@@ -90,6 +97,9 @@ class Codebook(Precision):
     def __post_init__(self) -> None:
         if not 2 <= self.size <= 4096:
             raise InputError("a codebook has from 2 to 4096 values", str(self.size), "16 are four bits")
+
+    def finer(self) -> Codebook:
+        return Codebook(min(2 * self.size, 4096), self.seed)
 
     def levels(self, mean: Tensor, sd: Tensor) -> Levels:
         some = mean != 0

@@ -1,0 +1,98 @@
+"""Networks with fewer and rounded weights, and how well they do: what a `Choice` chooses from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, final
+
+import torch
+from torch import Tensor
+from torch.distributions import Categorical, Distribution
+
+from nescio.compression.choice import Choice, Trial
+from nescio.compression.compressed import Compressed
+from nescio.compression.moments import Moments, nats
+from nescio.compression.precision import Precision
+from nescio.densities import log_density
+from nescio.errors import InputError
+from nescio.network import Params
+from nescio.posterior.posterior import Posterior
+from nescio.posterior.variational import Variational
+
+
+@final
+class Judge:
+    """Makes trials: networks with fewer and rounded weights, and how well they do."""
+
+    def __init__(self, posterior: Posterior, given: Moments, small: Compressed | None = None) -> None:
+        self.posterior, self.given, self.small = posterior, given, small
+        self.costs: Params | None = None
+
+    def trial(
+        self, choice: Choice, left: dict[str, Tensor], precision: Precision | None, least: float, names: Sequence[str]
+    ) -> Trial:
+        def params() -> Params:
+            return {
+                name: m if precision is None else precision.levels(m * left[name], self.given.sd[name]).value().to(m)
+                for name, m in self.given.mean.items()
+            }
+
+        def observed(x: Any) -> Distribution:
+            return self.observed(params(), x)
+
+        kept = sum(int(left[name].sum()) for name in names)
+        total = sum(left[name].numel() for name in names)
+        return self.made(choice, observed, least, kept, total, lambda: self.nats(left))
+
+    def whole(self, choice: Choice) -> Trial:
+        left = {name: torch.ones_like(m, dtype=torch.bool) for name, m in self.given.mean.items()}
+        return self.trial(choice, left, None, -math.inf, [])
+
+    def holds(self, choice: Choice) -> bool:
+        """Of the network in the file."""
+        assert self.small is not None
+        net = self.small.net
+        numbers = {name: v[None] for name, v in self.given.numbers.items()}
+
+        def observed(x: Any) -> Distribution:
+            with torch.no_grad():
+                return self.posterior.model.observe(net(x)[None], numbers)
+
+        return choice.holds(self.whole(choice), self.made(choice, observed, 0.0, 0, 0, lambda: 0.0))
+
+    def made(
+        self,
+        choice: Choice,
+        observed: Callable[[Any], Distribution],
+        least: float,
+        kept: int,
+        total: int,
+        cost: Callable[[], float],
+    ) -> Trial:
+        def log_prob(x: Any, y: Any) -> Tensor:
+            with torch.no_grad():
+                return log_density(observed(x), y, lead=2)[0]
+
+        def right(x: Any, y: Any) -> Tensor:
+            found = observed(x)
+            assert isinstance(found, Categorical)
+            return found.logits[0].argmax(-1) == y  # type: ignore[union-attr]
+
+        return Trial(least, kept, log_prob, right if self.classes(choice) else None, cost, total)
+
+    def observed(self, weights: Params, x: Any) -> Distribution:
+        numbers = {f"likelihood.{name}": v for name, v in self.given.numbers.items()}
+        own = {**weights, **self.given.statistics, **numbers}
+        return self.posterior.model.observed({name: value[None] for name, value in own.items()}, x)
+
+    def classes(self, choice: Choice) -> bool:
+        x = getattr(choice, "x", None)
+        return isinstance(x, Tensor) and isinstance(self.observed(self.given.mean, x[:1]), Categorical)
+
+    def nats(self, left: dict[str, Tensor]) -> float:
+        if not isinstance(self.posterior, Variational):
+            raise InputError("ByEvidence needs a variational posterior", type(self.posterior).__name__, "use Promised")
+        if self.costs is None:
+            self.costs = nats(self.posterior)
+        return float(sum((n * left[name]).sum(dtype=torch.float64) for name, n in self.costs.items()))
