@@ -11,6 +11,7 @@ from nescio.report.figures.intervals import draw_intervals, intervals_data
 from nescio.report.figures.kinds import draw_kinds, kinds_data
 from nescio.report.figures.laplace import draw_laplace, laplace_data
 from nescio.report.figures.montage import draw_montage, montage_data, montage_values
+from nescio.report.figures.panels import draw_panels
 from nescio.report.figures.priors import draw_priors, priors_data
 from nescio.report.figures.ranks import draw_ranks, ranks_data
 from nescio.report.figures.trace import draw_trace, trace_data
@@ -33,6 +34,7 @@ __all__ = [
     "draw_kinds",
     "draw_laplace",
     "draw_montage",
+    "draw_panels",
     "draw_priors",
     "draw_ranks",
     "draw_trace",
