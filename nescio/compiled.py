@@ -35,14 +35,17 @@ KEPT: dict[Any, Function] = {}  # code that depends on nothing but its text
 class Compiled:
     """`function(*chains, *others, *drawn)` -> tensors; few chains may be padded to many, so that one version serves both.
 
-    `draws`: what makes the random numbers of a call, in their order; then there are always as many chains.
+    `draws`: what makes the random numbers of a call, in their order; then there are always as many chains. `refused`: why it is not to
+    be called at all.
     """
 
-    def __init__(self, function: Function, draws: Sequence[Callable[[], Tensor]] = ()) -> None:
-        self.function, self.draws = function, draws
+    def __init__(
+        self, function: Function, draws: Sequence[Callable[[], Tensor]] = (), refused: str | None = None
+    ) -> None:
+        self.function, self.draws, self.refused = function, draws, refused
         self.versions: dict[Any, Version] = {}
         self.width = 0
-        self.note: str | None = None
+        self.note = refused
 
     def __call__(
         self, chains: Sequence[Tensor], others: Sequence[Tensor], times: int | None = None, until: int | None = None
@@ -70,14 +73,14 @@ class Compiled:
         """Code for these shapes, or the plain function."""
         if len(self.versions) >= VERSIONS:
             self.note = f"shapes vary: code was made for {VERSIONS} of them"
-            return looped(self.function)
+            return looped(self.function, until)
         try:
             version, eps = machine_code(self.function, inputs, fed, until)
             if not agree(version(inputs, 1), self.function(*inputs), eps):
                 raise ArithmeticError("compiled and plain results differ")
         except Exception as error:  # a compiler may fail in any way: the plain function never does
             self.note = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
-            return looped(self.function)
+            return looped(self.function, until)
         return version
 
 
@@ -210,10 +213,12 @@ def straight(x: Tensor) -> Tensor:
     return x.contiguous() if x.stride(2) == 1 else x.mT.contiguous().mT
 
 
-def looped(code: Function) -> Version:
+def looped(code: Function, until: int | None = None) -> Version:
     def run(inputs: Sequence[Tensor], times: int) -> tuple[Tensor, ...]:
         results = code(*inputs)
         for _ in range(times - 1):
+            if until is not None and not bool(results[until].any()):
+                break
             results = code(*results, *inputs[len(results) :])
         return results
 

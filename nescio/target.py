@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple, final
 
 import torch
@@ -18,7 +19,7 @@ from torch import Tensor
 from torch.func import vmap
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
-from nescio.compiled import Compiled
+from nescio.compiled import Compiled, looped
 from nescio.data.source import Source
 from nescio.errors import InputError, UnsupportedError
 from nescio.handed import Handed, Recorder
@@ -99,10 +100,10 @@ class Target:
         full = self._each(lambda t: self.model.prior.pack(t, self.centred), theta)
         return full if self.slots is None else full[:, self.slots]
 
-    def theta(self, u: Tensor) -> Tensor:
-        """All values, (chains, model.dim)."""
+    def theta(self, u: Tensor, copy: bool = True) -> Tensor:
+        """All values, (chains, model.dim). Without `copy` they may be u itself."""
         if all(variable.direct(self.centred) for variable in self.model.prior.variables):
-            return self.full(u).clone()
+            return self.full(u).clone() if copy else self.full(u)
         with unvalidated():
             return self._each(lambda v: torch.cat(self.model.prior.unpack(v, self.centred).values), self.full(u))
 
@@ -146,11 +147,7 @@ class Target:
         steps where few do.
         """
         if self.code is None or self.shards(batch) > 1:
-            bound = Bound(self, batch, True)
-            results = move(bound, *chains, *shared)
-            for _ in range((times or 1) - 1):
-                results = move(bound, *results, *chains[len(results) :], *shared)
-            return results
+            return looped(partial(move, Bound(self, batch, True)), until)([*chains, *shared], times or 1)
         return self._run(move, batch, True, chains, shared, times, until)
 
     def shards(self, batch: Batch) -> int:
@@ -186,11 +183,16 @@ class Target:
                     bound = Bound(replace(target, code=None), batch._replace(x=x, y=y), prior)
                     return tuple(move(bound, *first, *given))
 
-            recorder = Recorder()
+            recorder, refused = Recorder(), None
             if self.model.likelihood.estimated:  # what it draws by itself is to be handed in
-                with self.model.noise(0, "recorded").scope(), recorder:
-                    function(*chains, *own, *shared, *others)
-            self.code[key] = Compiled(function, recorder.draws)
+                try:
+                    with self.model.noise(0, "recorded").scope(), recorder:
+                        function(*chains, *own, *shared, *others)
+                except NotImplementedError as error:  # dropout, say
+                    refused = str(error)
+            self.code[key] = Compiled(function, recorder.draws, refused)
+        if self.code[key].refused:
+            return move(Bound(self, batch, prior), *chains, *shared)
         return self.code[key]([*chains, *own], [*shared, *others], times, until)
 
     def log_posterior(self, u: Tensor, batch: Batch, statistics: Params) -> tuple[Tensor, Params]:

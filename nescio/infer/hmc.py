@@ -20,11 +20,13 @@ from torch import Tensor
 
 from nescio.data.source import Source
 from nescio.infer.adapt import Metric, Moments, StepSize, Windows, identity, remade
+from nescio.infer.journey import Course, Journey, side_by_side
 from nescio.infer.sampler import Sampler
 from nescio.noise import Noise
 from nescio.posterior.posterior import Ends
 from nescio.target import Batch, Gradient, Target
 
+TOGETHER = 16  # steps, times chains, in one call of machine code
 DIVERGENT = 1000.0  # an energy error above this is a divergence
 LEAST_DRAWS = 10  # from which a metric is estimated; a window with fewer goes on into the next
 
@@ -96,6 +98,30 @@ class HMC(Sampler):
         info = Info(accept, divergent, energy, count, size)
         return (adapt(new, float(accept.mean()), self.acceptance, self.warmup, self.dense) if warm else new), info
 
+    def together(self, step: int, chains: int) -> int:
+        return 1 if step < self.warmup else max(1, TOGETHER // chains)
+
+    def several(
+        self, target: Target, state: State, batch: Batch, noises: Sequence[Noise]
+    ) -> tuple[State, list[State], list[Info]]:
+        warm, (chains, dim), many = state.step < self.warmup, state.u.shape, len(noises)
+        size = state.step_size.now if warm else state.step_size.best
+        most = self.together(self.warmup, chains)
+        counts, momentum = [self.path(noise) for noise in noises], state.metric.momentum
+        momenta = side_by_side([momentum(noise.at("momentum").normal(chains, dim)) for noise in noises], 1, most)
+        coins = side_by_side([noise.at("accept").uniform(chains) for noise in noises], 1, most)
+        lengths = torch.tensor([*counts, *[0] * (most - many)]).repeat(chains, 1)
+        here, course = (state.u, state.log_density, state.gradient), Course(momenta, coins, lengths)
+        ends, records = JOURNEY.go(target, batch, here, course, size, state.metric, sum(counts))
+        rows = list(zip(*(x.unbind(1) for x in records), strict=True))[:many]
+        infos = [Info(a, d, e, count, size) for (_, _, a, d, e), count in zip(rows, counts, strict=True)]
+        new = [state._replace(u=row[0], log_density=row[1], step=state.step + i + 1) for i, row in enumerate(rows)]
+        u, log_density, gradient = ends
+        last = state._replace(u=u, log_density=log_density, gradient=gradient, step=state.step + many)
+        if warm:
+            last = adapt(last, float(infos[0].acceptance.mean()), self.acceptance, self.warmup, self.dense)
+        return last, new, infos
+
     def summary(self, infos: Sequence[Info]) -> dict[str, Any]:
         return summary(infos)
 
@@ -135,6 +161,9 @@ def decide(_: Gradient, *given: Tensor) -> tuple[Tensor, ...]:
         error > DIVERGENT,
         kinetic - log_density,
     )
+
+
+JOURNEY = Journey(leap, decide)
 
 
 def energy_error(start: State | Began, p0: Tensor, log_density: Tensor, p: Tensor) -> Tensor:

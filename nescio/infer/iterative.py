@@ -21,6 +21,7 @@ from nescio.errors import InputError
 from nescio.infer.method import Method, Progress, Run, Start
 from nescio.infer.resume import Held, Record, Stored
 from nescio.laws.prior import Prior
+from nescio.loop import writable
 from nescio.model import Model
 from nescio.noise import Noise
 from nescio.posterior.draws import Draws
@@ -70,6 +71,17 @@ class Iterative(Method):
     @abstractmethod
     def step(self, target: Target, state: Any, batch: Batch, noise: Noise) -> tuple[Any, Any]:
         """(next State, Info for the diagnostics or None)."""
+
+    def together(self, step: int, chains: int) -> int:
+        """How many steps, this one the first, `several` takes in one call of machine code: a few milliseconds of them at most, for
+        nobody can be told or stop it meanwhile. 0 for a method that has no `several`."""
+        return 0
+
+    def several(
+        self, target: Target, state: Any, batch: Batch, noises: Sequence[Noise]
+    ) -> tuple[Any, Sequence[Any], Sequence[Any]]:
+        """`step`, once for each noise and with the same results: the last State, what `keep` needs of the State after each, their Infos."""
+        raise NotImplementedError
 
     def gradients(self) -> float:
         """About how many gradients a step takes: whether machine code pays. None for a method that has no use for it."""
@@ -145,29 +157,37 @@ def drive_block(
     else:
         record = Stored(run.folder, run.noise, method.freeze(state), method.keep(target, state))
     order, told = None, 0.0
+    cpu, all_rows = ends.theta.device.type == "cpu", batch == target.size and target.shards(target.batch(None)) == 1
+    strides = target.code is not None and cpu and all_rows and writable()
     with record:
         if record.step:
             state = method.thaw(record.tree, state)
-        for step in range(record.step, total):
+        step, stop = record.step, False
+        while step < total and not stop:
             epoch, position = divmod(step, per_epoch)
             if batch < target.size and (order is None or position == 0):
                 order = run.noise.at("epoch", epoch).permutations(chains, target.size)
             index = None if order is None else order[:, bounds[position] : bounds[position + 1]]
             batch_now = target.batch(index)._replace(part=step / total, closes=position + 1 == per_epoch)
-            state, info = method.step(target, state, batch_now, run.noise.at("step", step))
-            if info is not None:
-                record.infos.append(info)
+            count = min(method.together(step, chains), total - step) if strides else 0
+            if count:
+                noises = [run.noise.at("step", step + i) for i in range(count)]
+                state, states, infos = method.several(target, state, batch_now, noises)
+            else:
+                state, info = method.step(target, state, batch_now, run.noise.at("step", step))
+                states, infos = [state], [] if info is None else [info]
+            record.infos.extend(infos)
             stop = method.finished(state)
-            if method.keeps(step, total) or (stop and not record.count):
-                record.keep(step, method.keep(target, state))
-            if record.due(stop or step + 1 == total):  # one that stops early has no step left, either
-                record.save(total if stop else step + 1, method.freeze(state))
-            if run.progress is not None and (time.monotonic() - told > 0.1 or step + 1 == total):
+            for i, after in enumerate(states):
+                if method.keeps(step + i, total) or (stop and not record.count):
+                    record.keep(step + i, method.keep(target, after))
+            step += len(states)
+            if record.due(stop or step == total):  # one that stops early has no step left, either
+                record.save(total if stop else step, method.freeze(state))
+            if run.progress is not None and (time.monotonic() - told > 0.1 or step == total):
                 told = time.monotonic()
-                done = int(1000 * (share[0] + share[1] * (step + 1) / total))
+                done = int(1000 * (share[0] + share[1] * step / total))
                 run.progress(Progress(type(method).__name__, done, 1000, summary(record.infos)))
-            if stop:
-                break
         posterior = method.posterior(target, record.states(method.keep(target, state)), record.infos)
     if target.code:  # a method may have no use for it
         posterior.info["compiled"] = next((code.note for code in target.code.values() if code.note), True)

@@ -21,11 +21,13 @@ from nescio.data.source import Source
 from nescio.errors import InputError, UnsupportedError
 from nescio.infer.adapt import StepSize
 from nescio.infer.isokinetic import Plan, Point, Tuning, correlation_time, directions, normalise, path, refresh, step
+from nescio.infer.journey import side_by_side
 from nescio.infer.sampler import Sampler
 from nescio.noise import Noise
 from nescio.posterior.posterior import Ends
 from nescio.target import Batch, Gradient, Target
 
+TOGETHER = 32  # steps, times chains, in one call of machine code
 DIVERGENT = 1000.0  # an energy error above this, or above the number of dimensions, is a divergence
 
 
@@ -108,11 +110,40 @@ class MCLMC(Sampler):
         u, v, log_density, gradient, error, failed = target.advance(langevin, batch, here, [tuning.root, numbers])
         new = state._replace(u=u, direction=v, log_density=log_density, gradient=gradient, step=state.step + 1)
         info = Info(error, failed, (~failed).to(error), 2, size, tuning.length, target.dim)
+        return (self.learn(new, error, failed, state) if state.step < self.warmup else new), info
+
+    def learn(self, new: State, error: Tensor, failed: Tensor, old: State) -> State:
+        """A chain that started outside the support tells nothing about the step size."""
+        lost = failed & old.log_density.isfinite() & old.gradient.isfinite().all(1)
+        return self.adapt(new, error.cpu(), lost.cpu())
+
+    def together(self, step: int, chains: int) -> int:
+        return 1 if step < self.warmup else max(1, TOGETHER // chains)
+
+    def several(
+        self, target: Target, state: State, batch: Batch, noises: Sequence[Noise]
+    ) -> tuple[State, list[State], list[Info]]:
+        (chains, dim), size, tuning = state.u.shape, state.step_size.now, state.tuning
+        most = self.together(self.warmup, chains)
+        before, after = side_by_side([noise.normal(2, chains, dim) for noise in noises], 2, most)
+        us = torch.empty_like(before)
+        densities, errors = state.log_density.new_empty(chains, most), us.new_empty(chains, most, dtype=torch.float64)
+        failures, at = torch.empty_like(errors, dtype=torch.bool), torch.zeros(chains, dtype=torch.int64)
+        here = [state.u, state.direction, state.log_density, state.gradient, at]
+        here += [before, after, us, densities, errors, failures]
+        numbers = torch.tensor([size, tuning.length], dtype=torch.float64)
+        shared = [tuning.root, numbers]
+        u, v, log_density, gradient, _ = target.advance(langevins, batch, here, shared, times=len(noises))
+        last = state._replace(
+            u=u, direction=v, log_density=log_density, gradient=gradient, step=state.step + len(noises)
+        )
         if state.step < self.warmup:
-            # a chain that started outside the support tells nothing about the step size
-            lost = failed & state.log_density.isfinite() & state.gradient.isfinite().all(1)
-            new = self.adapt(new, error.cpu(), lost.cpu())
-        return new, info
+            last = self.learn(last, errors[:, 0], failures[:, 0], state)
+        records = (us, densities, errors, failures, (~failures).to(errors))
+        rows = list(zip(*(x.unbind(1) for x in records), strict=True))[: len(noises)]
+        infos = [Info(e, f, a, 2, size, tuning.length, dim) for _, _, e, f, a in rows]
+        states = [state._replace(u=row[0], log_density=row[1], step=state.step + i + 1) for i, row in enumerate(rows)]
+        return last, states, infos
 
     def adapt(self, state: State, error: Tensor, failed: Tensor) -> State:
         """One step of the warm-up: the step size, but not while the trace for L is taken; R and L as `Plan` says."""
@@ -233,6 +264,32 @@ def langevin(
         torch.where(failed, 0.0, error),
         failed,
     )
+
+
+def langevins(
+    gradient: Gradient,
+    u: Tensor,
+    v: Tensor,
+    log_density: Tensor,
+    slope: Tensor,
+    at: Tensor,
+    before: Tensor,
+    after: Tensor,
+    us: Tensor,
+    densities: Tensor,
+    errors: Tensor,
+    failures: Tensor,
+    root: Tensor,
+    numbers: Tensor,
+) -> tuple[Tensor, ...]:
+    """Step `at` of several (the same in all chains), written into its place."""
+    place = at[:1]
+    before, after = (x.index_select(1, place)[:, 0] for x in (before, after))
+    moved = langevin(gradient, u, v, log_density, slope, before, after, root, numbers)
+    u, v, log_density, slope, error, failed = moved
+    for record, x in ((us, u), (densities, log_density), (errors, error), (failures, failed)):
+        record.index_copy_(1, place, x[:, None])
+    return u, v, log_density, slope, at + 1
 
 
 def begin(target: Target, ends: Ends, noise: Noise, size: EnergyStep | StepSize, tuning: Tuning) -> State:

@@ -33,6 +33,7 @@ from nescio.target import Target, check
 
 LEAST_DRAWS = 4  # a chain from which anything can be said
 LOOKED_AT = 20  # data points at which mixing is judged
+MOST_DRAWS = 2000  # of a chain, evenly spaced, by which it is judged: a long run is not kept waiting
 
 
 class Progress(NamedTuple):
@@ -196,7 +197,7 @@ def fit(
     ):  # have the chains mixed? it travels along
         few = given.rows(torch.arange(min(LOOKED_AT, given.size)))[0]
         try:
-            posterior.info["mixing"] = in_functions(posterior, few).worst()
+            posterior.info["mixing"] = in_functions(posterior, few, MOST_DRAWS).worst()
         except NotImplementedError:  # an own likelihood whose distribution has no mean
             posterior.info["mixing"] = in_weights(posterior).worst()
     first = given.rows(torch.arange(1))[0]

@@ -19,6 +19,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate
 from typing import Any, NamedTuple, final
 
 import torch
@@ -34,8 +36,9 @@ from nescio.noise import Noise
 from nescio.posterior.posterior import Ends
 from nescio.target import Batch, Gradient, Target
 
-FLAT = 27  # tensors of a Tree
-LEAVES = 8  # in one call of machine code, after which chains that have ended are let go
+FLAT, GOING = 27, 25  # tensors of a Tree, and which of them tells that it grows
+LEAVES = 64  # whose coins are drawn together, and that machine code may add in one call
+LEAVES_GPU = 8  # where a call cannot end early: then chains that have ended are let go
 
 
 class Info(NamedTuple):
@@ -166,18 +169,25 @@ def grow(target: Target, batch: Batch, tree: Tree, given: Sequence[Tensor], metr
     """Leaf by leaf until the trajectories of all chains have ended; those that have are let go."""
     chains, leaves, whole = len(tree.leaf), 0, tree
     rows, coins = torch.arange(chains, device=tree.leaf.device), torch.empty(0)
-    at_once = 1 if target.code is None else LEAVES
-    while len(rows):
+    while True:
         if leaves % LEAVES == 0:
             coins = noise.at("leaf", leaves // LEAVES).uniform(chains, LEAVES)
         here = [*tree.flat(), *given, coins[rows]]
-        tree, leaves = Tree.of(target.advance(leaf, batch, here, metric.tensors(), times=at_once)), leaves + at_once
+        most = 1 if target.code is None else LEAVES_GPU if rows.is_cuda else LEAVES - leaves % LEAVES
+        tree = Tree.of(target.advance(leaf, batch, here, metric.tensors(), times=most, until=GOING))
+        leaves = leaves + most if rows.is_cuda else int(tree.leaf[0])
         going = tree.going
         if not bool(going.all()):
-            whole = tree_map(lambda old, new, rows=rows: old.index_copy(0, rows, new), whole, tree)
+            whole = tree if len(rows) == chains else tree_map(partial(placed, rows), whole, tree)
+            if not bool(going.any()):
+                break
             rows, target, batch = rows[going], target.chains(going), batch.chains(going)
             tree, given = tree_map(lambda x, going=going: x[going], (tree, given))
     return whole
+
+
+def placed(rows: Tensor, whole: Tensor, some: Tensor) -> Tensor:
+    return whole.index_copy(0, rows, some)
 
 
 def leaf(gradient: Gradient, *tensors: Tensor) -> tuple[Tensor, ...]:
@@ -244,7 +254,8 @@ def join(stack: Stretch, z: Tensor, n: Tensor, places: Tensor) -> tuple[Stretch,
     """
     low = n[:, None] % (2 * places)
     joins, waits = low == 2 * places - 1, low == places - 1  # (chains, depth)
-    total = torch.cat([z[:, None], stack.total[:, :-1]], 1).cumsum(1)  # of what comes after the subtree in each place
+    sums = list(accumulate([z, *stack.total.unbind(1)[:-1]], torch.add))
+    total = torch.stack(sums, 1)  # of what comes after the subtree in each place
     first = torch.cat([z[:, None], stack.first[:, :-1]], 1)
     after = Stretch(total, first, z[:, None].expand_as(total))
     bad = (turned(stack, after) & joins).any(1)

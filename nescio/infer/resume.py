@@ -125,7 +125,7 @@ class Stored(Record):
 
     def keep(self, step: int, kept: Any) -> None:
         self.count += 1
-        self.first = self.count == 1  # the warm-up is over: it should not be done again
+        self.first |= self.count == 1  # the warm-up is over: it should not be done again
         if self.log is not None:
             self.log.append(0, step, kept.theta, {DENSITY: kept.log_density.double()})
         elif self.count > 1:

@@ -104,7 +104,8 @@ class Sampler(Iterative):
 
     def keep(self, target: Target, state: Any) -> Kept:
         u, log_density = self.point(state)
-        return Kept(target.theta(u), log_density, state.statistics)
+        theta = target.theta(u, copy=self.thin > 1)  # a State may be a view of many, of which all are kept or few
+        return Kept(theta, log_density, state.statistics)
 
     def finished(self, state: Any) -> bool:
         return False

@@ -19,22 +19,28 @@ from nescio.posterior.draws import Draws
 MOST_WEIGHTS = 2000  # coordinates that are looked at; evenly spaced where there are more
 
 
-def functions(posterior: Draws, x: Any) -> Tensor:
-    """What each draw predicts at x, (chains, draws, points x outputs): means, or class probabilities."""
+def functions(posterior: Draws, x: Any, most: int | None = None) -> Tensor:
+    """What each draw predicts at x, (chains, draws, points x outputs): means, or class probabilities.
+
+    Of longer chains `most` draws, evenly spaced.
+    """
     chains, draws, _ = posterior.theta.shape
+    theta = posterior.theta
+    if most is not None and draws > most:
+        theta, draws = theta[:, torch.linspace(0, draws - 1, most).round().long().to(theta.device)], most
     each = []
     for chain in range(chains):
         statistics = {name: b[chain].expand(draws, *b[chain].shape) for name, b in posterior.statistics.items()}
-        observed = posterior.model.observed({**posterior.model.named(posterior.theta[chain]), **statistics}, x)
+        observed = posterior.model.observed({**posterior.model.named(theta[chain]), **statistics}, x)
         tasks = observed.parts.values() if isinstance(observed, Joint) else [observed]
         means = [d.probs if isinstance(d, Categorical) else d.mean for d in tasks]
         each.append(torch.cat([mean.flatten(1) for mean in means], 1))
     return torch.stack(each)
 
 
-def in_functions(posterior: Draws, x: Any) -> Diagnosis:
+def in_functions(posterior: Draws, x: Any, most: int | None = None) -> Diagnosis:
     """R-hat, ESS and the rest of the predictions at x, and what the sampler recorded: divergences, E-BFMI."""
-    return judged(posterior, functions(posterior, x))
+    return judged(posterior, functions(posterior, x, most))
 
 
 def in_weights(posterior: Draws) -> Diagnosis:
