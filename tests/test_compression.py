@@ -442,9 +442,9 @@ def test_nats_of_single_weights_add_up_to_the_divergence(kind: str) -> None:
 def test_a_laplace_posterior_and_filters_and_the_shape_of_the_input() -> None:
     x, y = classes()
     model = Model(mlp(8, 6, 2), Normal(0.0, 1.0), Categorical())
-    posterior = fit(model, (x, y), MAP(epochs=40, lr=0.02) >> Laplace())
+    posterior = fit(model, (x, y), MAP(epochs=40, lr=0.05, batch_size=300) >> Laplace())
     assert 0 < compress(posterior).count() < count(model.network.net)
-    draws = fit(model, (x, y), MAP(epochs=2))
+    draws = fit(model, (x, y), MAP(epochs=2, batch_size=300))
     with pytest.raises(UnsupportedError, match="one mode"):
         compress(draws)
     with Noise(0).scope():
