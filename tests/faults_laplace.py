@@ -259,6 +259,15 @@ def bridge_with_the_root(m: pytest.MonkeyPatch) -> None:
     m.setattr(links.Bridge, "predictive", wrong)
 
 
+def products_in_single(m: pytest.MonkeyPatch) -> None:
+    true = full_file.product
+    m.setattr(
+        full_file,
+        "product",
+        lambda one, two: true(*(pieces.Outer(p.index, p.a.float(), p.g.float()) for p in (one, two))).double(),
+    )
+
+
 def words_met_twice(m: pytest.MonkeyPatch) -> None:
     """A word that an example meets twice as two words."""
 
@@ -314,6 +323,7 @@ FAULTS: list[Fault] = [
         lambda: curved.check_likelihood("Heteroscedastic"),
     ),
     Fault("curvature: LSTM gates in another order", gate_order, layers("lstm")),
+    Fault("curvature: products in single precision", products_in_single, curved.check_single_precision_is_positive),
     Fault("curvature: a word met twice", words_met_twice, layers("embedding")),
     Fault("curvature: words not counted", words_not_counted, curved.check_table),
     Fault("curvature: Hessian for Gauss-Newton", hessian_for_gauss_newton, curved.check_hessian),

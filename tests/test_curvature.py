@@ -616,3 +616,20 @@ def test_single_precision() -> None:
     assert isinstance(found, Dense)
     assert found.matrix.dtype == DOUBLE
     torch.testing.assert_close(found.matrix, wanted, rtol=1e-4, atol=1e-4)
+
+
+def check_single_precision_is_positive() -> None:
+    """More weights than rows and a small noise: rounding must not make eigenvalues negative, which a wide prior would not lift."""
+    torch.default_generator.manual_seed(1)
+    x = inputs(20).float()
+    for net in (mlp(6, 30, 1), nn.Sequential(nn.Linear(6, 30), nn.LayerNorm(30), nn.Tanh(), nn.Linear(30, 1))):
+        for structure in (full, kfac):
+            found = curvature(Model(net, Normal(0, 1), Gaussian(0.01)), (x, x[:, :1]), structure)
+            for operator in found.operators if isinstance(found, Blocks) else (found,):
+                values = torch.linalg.eigvalsh(operator.dense())
+                if not isinstance(operator, Kron):  # whose eigenvalues are cut off at zero
+                    assert float(values.min()) > -1e-12 * float(values.max())
+
+
+def test_single_precision_is_positive() -> None:
+    check_single_precision_is_positive()

@@ -29,15 +29,18 @@ class Full(Structure):
 def gauss_newton(sweep: Sweep) -> Tensor:
     total = torch.zeros(sweep.size, sweep.size, dtype=torch.float64, device=sweep.model.network.like.device)
     for part in sweep.multiplied():
-        maps = [piece for piece in part.pieces if isinstance(piece, Outer) and piece.single]
-        rest = [piece for piece in part.pieces if piece not in maps]
+        # products in double precision: those of single have negative eigenvalues, and a wide prior does not lift them
+        maps = [Outer(p.index, p.a.double(), p.g.double()) for p in part.pieces if isinstance(p, Outer) and p.single]
+        rest = [piece for piece in part.pieces if not (isinstance(piece, Outer) and piece.single)]
         together = (
-            Plain(torch.cat([p.index for p in rest]), torch.cat([p.jacobian() for p in rest], -1)) if rest else None
+            Plain(torch.cat([p.index for p in rest]), torch.cat([p.jacobian() for p in rest], -1).double())
+            if rest
+            else None
         )
         pieces: list[Piece] = [*maps, *([] if together is None else [together])]
         for i, one in enumerate(pieces):
             for two in pieces[i:]:
-                block = product(one, two).double()
+                block = product(one, two)
                 total[one.index[:, None], two.index] += block
                 if two is not one:
                     total[two.index[:, None], one.index] += block.mT

@@ -57,8 +57,10 @@ class Block:
         elif self.sums[0].dim() == 1:
             self.sums[0] += piece.square().double()
         else:
-            rows = piece.jacobian().flatten(0, 1)
-            self.sums[0] += (rows.mT @ rows).double()
+            rows = (
+                piece.jacobian().flatten(0, 1).double()
+            )  # a product in single precision would have negative eigenvalues
+            self.sums[0] += rows.mT @ rows
 
     def operator(self) -> Operator:
         if len(self.sums) == 2:
