@@ -62,7 +62,7 @@ def bandit(rows: int) -> Bandit:
 
 
 def trained(n: int) -> MAP:
-    return MAP(epochs=max(20, 4000 // n), lr=3e-3, batch_size=min(64, n))
+    return MAP(epochs=min(60, max(20, 4000 // n)), lr=3e-3, batch_size=min(64, n))
 
 
 AGENTS: dict[str, tuple[Policy, Callable[[int], Method]]] = {
