@@ -108,11 +108,11 @@ FIGURES: dict[str, Entry] = {
         "Kingma et al. (2014)"),
     "vae_faces": (
         ["faces-2"], lambda a: [("z from −2 to 2 on both axes", grid(a["manifold"].reshape(-1, 560), 15, FACE))],
-        "A plane of faces", "pose changes along one way, expression along the other; nobody said so",
+        "A plane of faces", "pose and expression change smoothly over it; nobody named them",
         "A 15 by 15 grid of decoded faces, turning and smiling gradually", "Kingma & Welling (2014), Frey's face"),
     "vae_walks": (
         ["faces-10"], lambda a: [("one latent a row, from −3 to 3", grid(a["walks"].reshape(-1, 560), len(a["walks"]), FACE))],
-        "One latent at a time", "the six that say most of the ten; the others stay as in one held-out picture",
+        "One latent at a time", "six of ten latents, the others as in one held-out picture; where nothing changes, a latent says nothing",
         "Rows of faces in which one latent changes pose or expression", "Frey's face"),
     "vae_missing": (
         ["missing"], missing, "What the right half may have been", "a chain over z and the pixels that are not there",
