@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -175,8 +176,6 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
     if not found:
         return []
     rows = [expected.to_row(IDS, given.quick) for expected in table(found)]
-    given.figures.mkdir(parents=True, exist_ok=True)
-    draw(found, given.figures)
     command = "python reproduce/explained_away.py" + (" --quick" if given.quick else f" --splits {given.splits}")
     write(
         "explained_away",
@@ -187,6 +186,9 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
         given.out,
         found[0]["made"],
     )
+    if find_spec("matplotlib") is not None:
+        given.figures.mkdir(parents=True, exist_ok=True)
+        draw(found, given.figures)
     print(show(rows))
     return rows
 
