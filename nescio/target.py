@@ -192,7 +192,7 @@ class Target:
                     refused = str(error)
             self.code[key] = Compiled(function, recorder.draws, refused)
         if self.code[key].refused:
-            return move(Bound(self, batch, prior), *chains, *shared)
+            return looped(partial(move, Bound(self, batch, prior)), until)([*chains, *shared], times or 1)
         return self.code[key]([*chains, *own], [*shared, *others], times, until)
 
     def log_posterior(self, u: Tensor, batch: Batch, statistics: Params) -> tuple[Tensor, Params]:

@@ -20,6 +20,7 @@ from nescio.infer import HMC, MCLMC, NUTS, SGHMC, iterative
 from nescio.infer.sampler import Sampler
 from nescio.laws import HalfCauchy, Horseshoe, Normal, StudentT
 from nescio.likelihoods import Categorical, Gaussian, Heteroscedastic
+from nescio.loop import writable
 from nescio.nets import FilterResponseNorm, mlp
 from nescio.target import Target
 
@@ -67,10 +68,10 @@ def test_shards_add_up_and_the_prior_counts_once() -> None:
 
 
 SAMPLERS: dict[str, Sampler] = {
-    "HMC": HMC(draws=3, warmup=3, leapfrog=3, step_size=1e-3),
+    "HMC": HMC(draws=8, warmup=3, leapfrog=3, step_size=1e-3),
     "HMC, dense": HMC(draws=3, warmup=3, leapfrog=3, step_size=1e-3, dense=True),
     "NUTS": NUTS(draws=3, warmup=0, max_depth=3, step_size=1e-3),
-    "MCLMC": MCLMC(draws=5, warmup=0, step_size=1e-2),
+    "MCLMC": MCLMC(draws=8, warmup=2, step_size=1e-2),
     "SGHMC": SGHMC(draws=4, warmup=1, batch_size=7),
 }
 
@@ -139,6 +140,28 @@ def test_says_why_it_did_not_compile() -> None:
     posterior = fit(model, (x, y), method, compile=True)
     assert isinstance(posterior.info["compiled"], str) and posterior.info["compiled"]
     assert torch.equal(posterior.theta, fit(model, (x, y), method, compile=False).theta)
+
+
+def test_a_loop_ends_when_few_chains_go_on() -> None:
+    def count(n: Tensor, going: Tensor, last: Tensor) -> tuple[Tensor, ...]:
+        return n + 1, n + 1 < last
+
+    code, last = Compiled(count), torch.tensor([1.0, 2, 3, 4, 5, 6, 7, 9])
+    n, going = code([torch.zeros(8), torch.ones(8, dtype=torch.bool), last], [], times=20, until=1)
+    assert code.note is None and n.tolist() == [6.0] * 8 and going.tolist() == [False] * 6 + [True] * 2  # a quarter
+
+
+@pytest.mark.skipif(not writable(), reason="a loop of this torch writes into nothing")
+def test_a_loop_writes_down_its_turns() -> None:
+    def turn(x: Tensor, at: Tensor, drawn: Tensor, record: Tensor) -> tuple[Tensor, ...]:
+        x = x + drawn.index_select(1, at[:1])[:, 0]
+        record.index_copy_(1, at[:1], x[:, None])
+        return x, at + 1
+
+    code, drawn, record = Compiled(turn), torch.randn(2, 4, 3), torch.zeros(2, 4, 3)
+    x, _ = code([torch.zeros(2, 3), torch.zeros(2, dtype=torch.int64), drawn, record], [], times=3)
+    torch.testing.assert_close(record[:, :3], drawn[:, :3].cumsum(1))
+    assert code.note is None and torch.equal(x, record[:, 2]) and not record[:, 3].any()
 
 
 def test_a_tensor_given_twice_is_two_inputs() -> None:
