@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 from chance import Z
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributions import Normal as TorchNormal
 from torch.distributions import kl_divergence
 from torch.nn import functional as F
@@ -38,7 +38,7 @@ from nescio.infer import HMC, MAP, SGLD, VI, Laplace, Method
 from nescio.infer.families import MeanField
 from nescio.laws import Flat, Learned, Normal
 from nescio.likelihoods import Bernoulli, ContinuousBernoulli, Gaussian, Latent, PartlyLabelled
-from nescio.nets import autoencoder, conv_vae, cvae, m2, mlp, vae
+from nescio.nets import VAE, Encoder, autoencoder, conv_vae, cvae, m2, mlp, vae
 from nescio.noise import Noise
 from nescio.posterior import Draws, Posterior, Variational
 from nescio.report.figures import codes_data, draw_codes, draw_kinds, draw_montage, kinds_data, montage_data
@@ -256,6 +256,11 @@ def test_compiled_steps_are_the_plain_ones() -> None:
     assert code.info["compiled"] is True
     assert isinstance(plain, Draws) and isinstance(code, Draws)
     torch.testing.assert_close(plain.theta, code.theta, rtol=0, atol=1e-5)
+    net = VAE(Encoder(nn.Dropout(0.5), nn.Linear(12, 2), nn.Linear(12, 2)), nn.Linear(2, 12), 2)
+    dropped = Model(net, Normal(0, 1), Latent(ContinuousBernoulli()))
+    runs = [fit(dropped, (x, x), MAP(epochs=2, batch_size=10), compile=c) for c in (False, True)]
+    assert "draws by itself" in runs[1].info["compiled"]  # its masks cannot be handed in: plain steps, and it says so
+    assert torch.equal(runs[0].ends().theta, runs[1].ends().theta)
 
 
 def test_misuse_is_refused() -> None:
