@@ -32,6 +32,7 @@ from vae_faces import bayesian_decoder, faces
 from vae_place import Late, Place
 from vae_table import show, table
 
+ALPHAS = (0.1, 1.0)  # the paper's, and more weight on the few labels: how much a label may say against a whole image
 WORK = {
     "tutorial": tutorial,
     "autoencoder": tutorial,
@@ -58,7 +59,7 @@ def jobs(only: Sequence[str], quick: bool, epochs: int | None) -> list[Job]:
     found += [of("binarised", n, net=net, k=3 if quick and k > 1 else k, members=m) for net, k, n, m in nets]
     found += [of("grey", 50, pixels=pixels, seed=0, **size) for pixels in ("continuous", "plain")]
     found += [of("conditional", 50, given=given, seed=0, **size) for given in ("nothing", "label", "left half")]
-    found += [of("m2", 100, labels=100, alpha=0.1, seed=s) for s in range(seeds)]
+    found += [of("m2", 300, labels=100, alpha=a, seed=s) for a in ALPHAS for s in range(seeds)]
     found += [of("faces", 400, latent=z) for z in (2, 10)]
     found += [of("decoder", 30, images=20_000, seed=0)]
     return [job for job in found if job["what"] in only]

@@ -66,10 +66,10 @@ def semi_supervised(job: Job, place: Place) -> Line:
     model = Model(net, Flat(), PartlyLabelled(Bernoulli(), weight))
     data = x[rows].to(place.device), {"image": x[rows].to(place.device), "label": y[rows].to(place.device)}
     method = MAP(epochs=job["epochs"], lr=1e-3, batch_size=min(500, len(rows)), optimizer=ADAM)
-    posterior = place.fit(model, data, method, job["seed"], f"m2-{job['seed']}")
+    posterior = place.fit(model, data, method, job["seed"], f"m2-{job['alpha']}-{job['seed']}")
     thrown = (noise.at("test").uniform(*test.x.shape) < test.x).to(test.x.dtype).to(place.device)
     wrong = classify(posterior, thrown).argmax(1).cpu() != test.y
-    if job["seed"] == 0:
+    if job["seed"] == 0 and job["alpha"] == 1.0:
         rows = torch.eye(10, device=place.device).repeat(10, 1)
         style = Noise(0, ("style",), torch.device(place.device)).normal(10, 50).repeat_interleave(10, 0)
         place.pictures("m2", samples=decode(posterior, style, given=rows).mean)

@@ -83,10 +83,11 @@ def binarised(line: Line) -> list[Row]:
 
 def others(lines: Sequence[Line]) -> list[Row]:
     rows = []
-    errors = [x["error"] for x in lines if x["job"]["what"] == "m2"]
-    if errors:
+    for alpha in sorted({x["job"]["alpha"] for x in lines if x["job"]["what"] == "m2"}):
+        errors = [x["error"] for x in lines if x["job"]["what"] == "m2" and x["job"]["alpha"] == alpha]
         met = bool(mean(errors) <= M2_ERROR[0])
-        rows.append(row("M2, 100 labels", "test error, %", errors, ["001-16"], M2_ERROR, met=met, runs=errors))
+        name = f"M2, 100 labels, alpha = {alpha:g}"
+        rows.append(row(name, "test error, %", errors, ["001-16"], M2_ERROR, met=met, runs=errors))
     ids = {"grey": ["003-2"], "conditional": ["001-16"], "faces": ["001-14"], "decoder": ["001-3"]}
     for line in lines:
         job = line["job"]

@@ -352,7 +352,7 @@ def test_reproductions_at_toy_size(scripts: None, tmp_path: Path) -> None:
     flags = ["--quick", "--out", str(tmp_path), "--only", "faces", "tutorial", "m2"]
     assert script.main([*flags, "--budget", "0"]) == []  # no time: nothing is begun
     rows = script.main(flags)
-    assert {"tutorial, z = 20", "M2, 100 labels", "faces, 2"} <= {row["row"] for row in rows}
+    assert {"tutorial, z = 20", "M2, 100 labels, alpha = 0.1", "faces, 2"} <= {row["row"] for row in rows}
     said = next(row for row in rows if row["metric"] == "ELBO, epoch 1")
     assert said["published"] == -400.16 and said["mark"] == "seed"
     kept = json.loads((tmp_path / "vae.quick.json").read_text())
