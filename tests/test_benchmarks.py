@@ -96,6 +96,20 @@ def test_vi_quick(tmp_path: Path) -> None:
     assert len(passes) == 3 and all(row["ms"] > 0 and row["plain_ms"] > 0 for row in passes)
 
 
+def test_what_was_measured_of_variational_inference_keeps_its_promises() -> None:
+    """A step costs at most 2.6 plain ones and less than any peer's; a prediction at most 1.5 times its matrix products. As in the docs."""
+    kept = json.loads((FOLDER / "results" / "vi.json").read_text())
+    rows = {row["row"]: row["ratio"] for row in kept["rows"]}
+    peers = [row["ratio"] for row in kept["rows"] if row.get("versions")]
+    assert kept["quick"] is False and kept["settings"]["passes"] == 100 and len(peers) == 4
+    ours, plain = rows["training step, nescio"], rows["training step, nescio, not compiled"]
+    drawn, masked = rows["prediction, nescio, BernoulliDropout"], rows["prediction, nescio, NetDropout"]
+    assert ours <= 2.6 and ours < min(peers) and max(drawn, masked) <= 1.5
+    steps = f"{ours:.1f} compiled, {plain:.1f} not, peers {min(peers):.1f} to {max(peers):.1f}"
+    passes = f"{drawn:.1f} by weights, {masked:.1f} by the network's own layers"
+    assert f"{steps}; {passes}" in (ROOT / "docs" / "architecture.md").read_text()
+
+
 def test_ratios_of_steps_are_those_of_one_process(bench: Any) -> None:
     """Rounds may differ tenfold; a disturbed block does not count."""
     row = bench("vi").step_row(
