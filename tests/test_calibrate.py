@@ -14,14 +14,18 @@ import torch
 from chance import ALPHA, M, Z
 from scipy import optimize, stats
 from targets import DOUBLE
-from torch import Tensor
+from torch import Tensor, nn
 from torch import distributions as td
 
-from nescio import InputError, UnsupportedError
+from nescio import InputError, Model, UnsupportedError, evaluate, fit
 from nescio.evaluation import conformal, temperature
 from nescio.evaluation.conformal import Adaptive, Around, Least, Scaled, Score
 from nescio.functions import Functions
-from nescio.links import Classes
+from nescio.infer import MAP, Laplace
+from nescio.laws import Normal
+from nescio.likelihoods import Categorical
+from nescio.links import Classes, probit
+from nescio.posterior.gaussian import GaussianPosterior
 from nescio.predictive import Drawn, Predictive
 
 N, NEW = 499, 2000  # calibration and test points
@@ -186,3 +190,16 @@ def test_temperatures_need_labels_and_classes() -> None:
         temperature(predictive, y)
     with pytest.raises(UnsupportedError, match="temperatures are for classes"):
         temperature(*reals(20, 0))
+
+
+def test_probabilities_by_a_link_are_scored_as_classes() -> None:
+    """The linearised posterior with a link has no draws; its labels are scored like any other, and may be declined."""
+    x = torch.linspace(-1, 1, 20, dtype=DOUBLE)[:, None]
+    y = (x[:, 0] > 0).long()
+    model = Model(nn.Linear(1, 2, dtype=DOUBLE), Normal(0, 5), Categorical())
+    posterior = fit(model, (x, y), MAP(epochs=30, lr=0.3) >> Laplace())
+    assert isinstance(posterior, GaussianPosterior)
+    linked = posterior.linearize(probit)
+    found = evaluate(linked, (x, y))
+    assert set(found) == {"nll", "accuracy", "brier"} and found["accuracy"] > 0.8
+    assert 0 < linked.predict(x).abstain(risk=0.2).coverage < 1

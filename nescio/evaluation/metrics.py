@@ -77,6 +77,6 @@ def evaluate(
         raise UnsupportedError(
             "evaluate scores one task", type(y).__name__, "score predictive[task] by the functions of nescio.evaluation"
         )
-    if isinstance(predictive, Drawn) and predictive.discrete:
+    if predictive.probabilities is not None:
         return {"nll": nll(predictive, y), "accuracy": accuracy(predictive, y), "brier": brier(predictive, y)}
     return {"nll": nll(predictive, y), "rmse": rmse(predictive, y), "coverage": coverage(predictive, y)}
