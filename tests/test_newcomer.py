@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -83,16 +81,3 @@ def test_the_reference_is_made_from_the_docstrings(tmp_path: Path) -> None:
     text = made.page()
     for name in ("### fit", "### MAP", "### compare", "### BayesianRegressor", "## nescio.expressions"):
         assert name in text
-
-
-def test_an_interrupt_is_one_line_and_exit_code_130(tmp_path: Path) -> None:
-    """In a process of its own: a real signal before anything is drawn."""
-    code = (
-        "import signal, threading, os, sys, time; from nescio.cli import fit as f; from nescio.cli.main import main\n"
-        "f.go = lambda *a, **k: (signal.raise_signal(signal.SIGINT), time.sleep(9))\n"
-        f"sys.argv = ['nescio', 'fit', 'yacht', '--out', {str(tmp_path / 'run')!r}]; main()"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
-    assert (
-        done.returncode == 130 and done.stderr.startswith("nescio: interrupted") and len(done.stderr.splitlines()) == 1
-    )

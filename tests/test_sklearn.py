@@ -18,7 +18,7 @@ from nescio.laws import Normal
 from nescio.likelihoods import Gaussian
 from nescio.sklearn import BayesianClassifier, BayesianRegressor
 
-FAST = {"hidden": (4,), "method": 1 * MAP(epochs=2), "draws": 10}
+FAST = {"hidden": (4,), "method": 1 * MAP(epochs=1), "draws": 3}
 
 
 @parametrize_with_checks([BayesianRegressor(**FAST), BayesianClassifier(**FAST)])
@@ -34,7 +34,7 @@ def rows(n: int = 120) -> tuple[np.ndarray, np.ndarray]:
 
 def test_a_regressor_speaks_in_the_units_of_y() -> None:
     x, y = rows()
-    model = BayesianRegressor(hidden=(8,), method=4 * MAP(epochs=60)).fit(x, y)
+    model = BayesianRegressor(hidden=(8,), method=4 * MAP(epochs=20, lr=0.05)).fit(x, y)
     mean, sd = model.predict(x, return_std=True)
     assert mean.shape == sd.shape == (120,) and model.score(x, y) > 0.9
     low, high = model.predict_interval(x, 0.9)
@@ -65,7 +65,7 @@ def test_several_targets() -> None:
 def test_a_classifier_may_abstain() -> None:
     x, _ = rows()
     y = np.where(x[:, 0] > 0, "yes", "no")
-    model = BayesianClassifier(hidden=(8,), method=2 * MAP(epochs=60)).fit(x, y)
+    model = BayesianClassifier(hidden=(8,), method=2 * MAP(epochs=20, lr=0.05)).fit(x, y)
     assert model.score(x, y) > 0.9 and list(model.classes_) == ["no", "yes"]
     probabilities = model.predict_proba(x)
     np.testing.assert_allclose(probabilities.sum(1), 1)

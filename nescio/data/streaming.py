@@ -65,7 +65,9 @@ def parts(reader: Iterator[list[str]], file: str, rows: int) -> Iterator[Records
     number, blank = 2, 0  # of the next record
     while True:
         taken: list[list[str]] = []
+        seen = 0
         for row in islice(reader, rows):
+            seen += 1
             if not row:  # allowed at the end of the file, so remember
                 blank += 1
                 continue
@@ -77,5 +79,5 @@ def parts(reader: Iterator[list[str]], file: str, rows: int) -> Iterator[Records
             cells = tuple(zip(*taken, strict=True)) if taken else ((),) * len(names)
             yield Records(file, names, cells, number)
         number += len(taken)
-        if len(taken) < rows:
+        if seen < rows:  # the end of the file, blank lines counted
             return

@@ -21,6 +21,7 @@ from nescio.infer.metropolis import Metropolis
 from nescio.model import Model
 
 MOST_LATENTS, MOST_ROWS = 20_000, 20_000
+ROW_VISITS = 2_000_000  # of a member of an ensemble: 100 epochs of 20,000 rows, fewer epochs of more
 
 
 def default(model: Model, data: Any) -> Method:
@@ -35,4 +36,4 @@ def default(model: Model, data: Any) -> Method:
     small = 2 <= model.dim <= MOST_LATENTS and given.size <= MOST_ROWS
     if small and not tied and model.network.vectorises(x):
         return 8 * (MAP(hold_out=0.1, patience=50) >> MCLMC(energy_variance=0.1, warmup=3000, draws=100, thin=20))
-    return 5 * MAP(hold_out=0.1)
+    return 5 * MAP(epochs=max(10, min(100, ROW_VISITS // given.size)), hold_out=0.1)
