@@ -4,7 +4,7 @@ ResNet-20 with filter response norm and swish, prior N(0, 1/5) on every number, 
 probabilities of the 10,000 test images (cifar10_reference of the data folder). Trained on all of CIFAR-10 where its files are at hand
 (--cifar10, see cifar10_files.py), else on the 10,000 images of the data folder and scored on its 2,000. `agreement`: part of the images for
 which both would answer the same; `TV`: mean total variation. Members and chains run side by side, eight to a call, products in bfloat16 on
-a GPU. Samplers start at draws from the prior and have half of their epochs to find their way; `epochs` is the cost of one chain.
+a GPU. Samplers start at roughly trained networks and have half of their epochs to find their way; `epochs` is the cost of one chain.
 
     python reproduce/cifar_hmc.py --device cuda --cifar10 FOLDER [--epochs 60] [--only SGHMC ensemble] [--seeds 1] [--budget SECONDS]
 
@@ -100,7 +100,7 @@ def methods(epochs: int, steps: int, batch: int, scale: float = 1.0) -> dict[str
     n, half = steps * batch, max(1, epochs // 2)
     unit = scale * 50_000 / n
     draws, thin = max(1, epochs - half), max(1, steps)  # a draw an epoch
-    map_ = MAP(epochs=half, lr=3e-3, batch_size=batch)
+    map_, begin = (MAP(epochs=max(1, e), lr=3e-3, batch_size=batch) for e in (half, epochs // 6))
     common: dict[str, Any] = {"draws": draws, "warmup": half * steps, "thin": thin, "batch_size": batch}
     few = {
         **common,
@@ -111,10 +111,11 @@ def methods(epochs: int, steps: int, batch: int, scale: float = 1.0) -> dict[str
     return {
         "SGD": lambda: 1 * MAP(epochs=epochs, lr=3e-3, batch_size=batch),
         "ensemble": lambda: MEMBERS * MAP(epochs=epochs, lr=3e-3, batch_size=batch),
-        "SGLD": lambda: MEMBERS * SGLD(step_size=3e-6 * unit, **common),
-        "SGHMC": lambda: MEMBERS * SGHMC(step_size=1.5e-6 * unit, friction=0.05, **common),
+        "SGLD": lambda: MEMBERS * (begin >> SGLD(step_size=3e-6 * unit, **common)),
+        "SGHMC": lambda: MEMBERS * (begin >> SGHMC(step_size=1.5e-6 * unit, friction=0.05, **common)),
         "cyclical SGHMC": lambda: (
-            MEMBERS * SGHMC(step_size=3e-6 * unit, friction=0.05, schedule=Cycles(max(1, epochs // 30), 0.7), **few)
+            MEMBERS
+            * (begin >> SGHMC(step_size=3e-6 * unit, friction=0.05, schedule=Cycles(max(1, epochs // 30), 0.7), **few))
         ),
         "MFVI": lambda: map_ >> VI(MeanField(), epochs=half, lr=1e-3, batch_size=batch),
         "MC dropout": lambda: VI(BernoulliDropout(0.05), epochs=epochs, lr=3e-3, batch_size=batch),
