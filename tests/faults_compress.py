@@ -104,7 +104,7 @@ def scales_act_twice(m: M) -> None:
 
 
 def the_bias_is_not_scaled(m: M) -> None:
-    def mate(self: scaled.Group, bias: Tensor | None, index: Tensor) -> Tensor | None:
+    def mate(self: scaled.Group, bias: Tensor | None) -> Tensor | None:
         return None
 
     def own_bias(bias: Any, like: Tensor) -> Tensor:

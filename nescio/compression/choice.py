@@ -46,7 +46,8 @@ class Choice(ABC):
 class Promised(Choice):
     """The smallest network that loses at most `loss` of accuracy on these held-out rows (nats a row, where y is no class).
 
-    The loss is against the posterior's mean before anything is removed or rounded; where rounding alone loses too much, it is made finer.
+    The loss is against the posterior's mean before anything is removed or rounded. Half of it is for what is removed, half for rounding,
+    which is made finer until the whole is kept.
 
     `confidence`: the loss on new rows is at most that with this probability. One rung after the other is tested and the first that fails
     ends it, so the promise holds for the one that is picked (fixed-sequence testing); for classes, by the exact binomial bound on
@@ -69,7 +70,7 @@ class Promised(Choice):
             raise InputError("confidence needs classes", "another likelihood", "leave it out")
         before, best = self.score(whole), trials[0]
         for trial in trials[1:]:
-            if self.lost(before, self.score(trial)) <= self.loss:
+            if self.lost(before, self.score(trial)) <= self.loss / 2:
                 best = trial
             elif self.confidence is not None:
                 break

@@ -46,37 +46,38 @@ def compress(
     given = moments(posterior)
     x = example(posterior) if x is None else x
     rules = [rule] if isinstance(rule, Rule) else list(rule)
+    judge = Judge(posterior, given)
+    alive = {name: torch.ones_like(m, dtype=torch.bool) for name, m in given.mean.items()}
+    thresholds = []
+    for one in rules:
+        alive, least = applied(one, posterior, given, alive, judge)
+        thresholds.append(least)
     for _ in range(FINER):
-        small, thresholds = once(posterior, given, x, rules, precision, spread, strict)
-        judge = Judge(posterior, given, small)
-        if all(judge.holds(one.threshold) for one in rules if isinstance(one.threshold, Choice)):
+        small = stored(posterior, given, x, alive, precision, spread, strict)
+        if all(judge.holds(one.threshold, small.net) for one in rules if isinstance(one.threshold, Choice)):
             break
         precision = precision.finer()
     small.info = {"rule": repr(rule), "precision": repr(precision), "least_scores": thresholds}
     return small
 
 
-def once(
+def stored(
     posterior: Posterior,
     given: Moments,
     x: Any,
-    rules: Sequence[Rule],
+    alive: dict[str, Tensor],
     precision: Precision,
     spread: bool,
     strict: bool,
-) -> tuple[Compressed, list[float]]:
-    """With the least scores of the rules."""
-    alive = {name: torch.ones_like(m, dtype=torch.bool) for name, m in given.mean.items()}
-    thresholds = []
-    for one in rules:
-        alive, least = applied(one, posterior, given, alive, precision)
-        thresholds.append(least)
-    for name, keep in alive.items():  # what would be rounded to zero is removed before the network is shrunk
+) -> Compressed:
+    """What would be rounded to zero is removed before the network is shrunk."""
+    left = dict(alive)
+    for name, keep in alive.items():
         if keep.dim() > 1:
-            alive[name] = keep & (precision.levels(given.mean[name] * keep, given.sd[name]).level != 0).to(keep.device)
-    shrunk = shrink(with_weights(posterior, given, masked(given.mean, alive)), x, strict)
-    content = content_of(shrunk, given, alive, precision, spread)
-    return Compressed(posterior.model, encode(posterior.model, content), {}), thresholds
+            left[name] = keep & (precision.levels(given.mean[name] * keep, given.sd[name]).level != 0).to(keep.device)
+    shrunk = shrink(with_weights(posterior, given, masked(given.mean, left)), x, strict)
+    content = content_of(shrunk, given, left, precision, spread)
+    return Compressed(posterior.model, encode(posterior.model, content), {})
 
 
 def content_of(small: Shrunk, given: Moments, alive: dict[str, Tensor], precision: Precision, spread: bool) -> Content:
@@ -121,7 +122,7 @@ def masked(mean: Params, alive: dict[str, Tensor]) -> Params:
 
 
 def applied(
-    rule: Rule, posterior: Posterior, given: Moments, alive: dict[str, Tensor], precision: Precision
+    rule: Rule, posterior: Posterior, given: Moments, alive: dict[str, Tensor], judge: Judge
 ) -> tuple[dict[str, Tensor], float]:
     """Which weights are left, and the least score of those."""
     scores = rule.scores(posterior, given)
@@ -129,12 +130,11 @@ def applied(
         least = rule.least(float(rule.threshold))
         return narrowed(alive, scores, least), least
     pooled = torch.cat([score[alive[name]].reshape(-1).cpu() for name, score in scores.items()]).double().sort().values
-    judge = Judge(posterior, given)
     rungs = []
     for rung in range(RUNGS):
         part = FEWEST ** (rung / (RUNGS - 1))
         least = -math.inf if rung == 0 else float(pooled[min(len(pooled) - 1, round(len(pooled) * (1 - part)))])
-        rungs.append(judge.trial(rule.threshold, narrowed(alive, scores, least), precision, least, list(scores)))
+        rungs.append(judge.trial(rule.threshold, narrowed(alive, scores, least), least, list(scores)))
     chosen = rule.threshold.pick(judge.whole(rule.threshold), rungs)
     return narrowed(alive, scores, chosen.least), chosen.least
 

@@ -1,4 +1,4 @@
-"""Networks with fewer and rounded weights, and how well they do: what a `Choice` chooses from."""
+"""Networks with fewer weights, and how well they do: what a `Choice` chooses from."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributions import Categorical, Distribution
 
 from nescio.compression.choice import Choice, Trial
-from nescio.compression.compressed import Compressed
 from nescio.compression.moments import Moments, nats
-from nescio.compression.precision import Precision
 from nescio.densities import log_density
 from nescio.errors import InputError
 from nescio.network import Params
@@ -23,23 +21,17 @@ from nescio.posterior.variational import Variational
 
 @final
 class Judge:
-    """Makes trials: networks with fewer and rounded weights, and how well they do."""
+    """Makes trials of one posterior."""
 
-    def __init__(self, posterior: Posterior, given: Moments, small: Compressed | None = None) -> None:
-        self.posterior, self.given, self.small = posterior, given, small
+    def __init__(self, posterior: Posterior, given: Moments) -> None:
+        self.posterior, self.given = posterior, given
         self.costs: Params | None = None
 
-    def trial(
-        self, choice: Choice, left: dict[str, Tensor], precision: Precision | None, least: float, names: Sequence[str]
-    ) -> Trial:
-        def params() -> Params:
-            return {
-                name: m if precision is None else precision.levels(m * left[name], self.given.sd[name]).value().to(m)
-                for name, m in self.given.mean.items()
-            }
+    def trial(self, choice: Choice, left: dict[str, Tensor], least: float, names: Sequence[str]) -> Trial:
+        """The means of the weights that are left."""
 
         def observed(x: Any) -> Distribution:
-            return self.observed(params(), x)
+            return self.observed({name: m * left[name] for name, m in self.given.mean.items()}, x)
 
         kept = sum(int(left[name].sum()) for name in names)
         total = sum(left[name].numel() for name in names)
@@ -47,12 +39,10 @@ class Judge:
 
     def whole(self, choice: Choice) -> Trial:
         left = {name: torch.ones_like(m, dtype=torch.bool) for name, m in self.given.mean.items()}
-        return self.trial(choice, left, None, -math.inf, [])
+        return self.trial(choice, left, -math.inf, [])
 
-    def holds(self, choice: Choice) -> bool:
-        """Of the network in the file."""
-        assert self.small is not None
-        net = self.small.net
+    def holds(self, choice: Choice, net: nn.Module) -> bool:
+        """Of a network that is stored."""
         numbers = {name: v[None] for name, v in self.given.numbers.items()}
 
         def observed(x: Any) -> Distribution:

@@ -87,8 +87,8 @@ class LogNormal(Scales):
     def __init__(self, start: Tensor, sd: float, power: float) -> None:
         super().__init__(start.clone(), sd)
         self.power = power
-        for name, values in zip(("nodes", "masses"), normal_rule(), strict=True):
-            self.register_buffer(name, torch.tensor(values).to(start)[:, None], persistent=False)  # (nodes, 1)
+        for name, rule in zip(("nodes", "masses"), normal_rule(), strict=True):
+            self.register_buffer(name, torch.tensor(rule).to(start)[:, None], persistent=False)  # (nodes, 1)
 
     def z(self, index: Tensor | None = None, rows: int | None = None) -> Tensor:
         return (self.power * self.noisy(index, rows)).exp()
@@ -166,6 +166,12 @@ class Scaled(Factor):
         for i, s in enumerate(given):
             self.register_buffer(f"index{i}", s.index, persistent=False)
         self.roles = [role(block) for block in weights]
+        self.mates = {  # which biases have the scales of which outputs
+            (i, j)
+            for i, own in enumerate(self.roles)
+            for j, s in enumerate(given)
+            if own is not None and not own[0] and torch.equal(own[1], s.index)
+        }
         self.latent: tuple[Tensor, list[Tensor]] | None = None
 
     def index(self, i: int) -> Tensor:
@@ -250,7 +256,7 @@ class Group(Action):
         z = self.factor.scales.z(index.to(x.device), len(x))  # (examples, inputs or outputs)
         if inputs:
             return rule(x * along(z, x, axis), bias, self.tilde)
-        mate = self.mate(bias, index)
+        mate = self.mate(bias)
         out = rule(x, mate, self.tilde)
         out = out * along(z, out, axis)
         if bias is None or mate is not None:
@@ -259,12 +265,12 @@ class Group(Action):
             return out + own_bias(bias, out)
         return out + along(values(bias)[None], out, axis)
 
-    def mate(self, bias: Tensor | None, index: Tensor) -> Tensor | None:
+    def mate(self, bias: Tensor | None) -> Tensor | None:
         """The bias before it is scaled, where it has the scales of these outputs."""
         if not isinstance(bias, RandomWeight) or not isinstance(bias.action, Group):
             return None
         other = bias.action
-        if other.factor is not self.factor or not torch.equal(self.factor.index(other.i), index.to(bias.device)):
+        if other.factor is not self.factor or (self.i, other.i) not in self.factor.mates:
             return None
         return RandomWeight.of(other.part, other.tilde, bias.used())
 
