@@ -14,6 +14,7 @@ from nescio.version import __version__
 
 if TYPE_CHECKING:
     from nescio.compression import compress
+    from nescio.comparison import compare
     from nescio.errors import FileError, InputError, NescioError, UnsupportedError
     from nescio.evaluation import evaluate
     from nescio.infer.method import fit
@@ -30,6 +31,7 @@ _HOMES = {
     "load": "nescio.posterior",
     "Predictive": "nescio.predictive",
     "evaluate": "nescio.evaluation",
+    "compare": "nescio.comparison",
     "evidence": "nescio.marginal",
     "tune": "nescio.marginal",
     "anneal": "nescio.marginal",
@@ -48,6 +50,7 @@ __all__ = [
     "Predictive",
     "UnsupportedError",
     "__version__",
+    "compare",
     "anneal",
     "compress",
     "evaluate",
