@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from nescio.version import __version__
 
 if TYPE_CHECKING:
-    from nescio.compression import compress
     from nescio.comparison import compare
+    from nescio.compression import compress
     from nescio.errors import FileError, InputError, NescioError, UnsupportedError
     from nescio.evaluation import evaluate
     from nescio.infer.method import fit
@@ -50,8 +50,8 @@ __all__ = [
     "Predictive",
     "UnsupportedError",
     "__version__",
-    "compare",
     "anneal",
+    "compare",
     "compress",
     "evaluate",
     "evidence",
