@@ -161,7 +161,7 @@ def test_convolution_and_batch_norm_are_exact() -> None:
 
 
 def check_factored() -> None:
-    """Exact where variances are products of rows and columns; else of the right sums over rows and over columns."""
+    """Exact where variances are products of rows, columns and places of a kernel; else of the right sums along each of them."""
     net = mlp(3, 5, 2).double()
     x = Noise(2, (), dtype=DOUBLE).normal(4, 3)
     plain, variances = propagation(net, x, 0.3)
@@ -179,6 +179,23 @@ def check_factored() -> None:
     two, _ = propagation(first, ones, 0.3, factored=True)
     torch.testing.assert_close(one(ones).variance, two(ones).variance, rtol=1e-9, atol=1e-12)
     assert own and not torch.equal(plain(x).variance, fast.variance)
+    net, x = (
+        nn.Sequential(nn.Conv2d(4, 6, 3, stride=2), nn.ReLU(), nn.Conv2d(6, 4, 2, groups=2)).double(),
+        x.new_ones(2, 4, 9, 9),
+    )
+    graph = torch.export.export(net, (x,)).module()
+    rows, columns, places = (0.5 + Noise(3, (i,), dtype=DOUBLE).uniform(n) for i, n in enumerate((6, 4, 9)))
+    outer = {
+        "0.weight": 0.01 * torch.einsum("o,i,k->oik", rows, columns, places).view(6, 4, 3, 3),
+        "0.bias": 0.1 * rows,
+        "2.weight": 0.02 * torch.ones(4, 3, 2, 2, dtype=DOUBLE),  # in groups: as it is
+    }
+    x = Noise(2, (), dtype=DOUBLE).normal(2, 4, 9, 9)
+    exact, fast = (
+        Propagation(graph, outer)(x),
+        Propagation(torch.export.export(net, (x,)).module(), outer, factored=True)(x),
+    )
+    torch.testing.assert_close(fast.variance, exact.variance, rtol=1e-9, atol=1e-12)
 
 
 def test_factored() -> None:

@@ -3,8 +3,9 @@ r"""A network that is given means and variances instead of numbers, operation by
     y = W x + b,   all independent:     E y = M m + b,    Var y = (M² + S) v + S m² + Var b
 
 so a pass costs a deterministic one and, for the variances, one or two products more. `factored`: S is replaced by the product of a
-number for each row and one for each column that has the same sums over rows and columns; then Var y = M² v + s (tᵀ(v + m²)), one product
-and a narrow one. Exact where variances are such a product, as those of a Kronecker-factored covariance are.
+number for each output, one for each input and, of a convolution, one for each place in its kernel, which has the same sums along each of
+them; then Var y = M² v + s (tᵀ(v + m²)), one product and a narrow one. Exact where variances are such a product, as those of a
+Kronecker-factored covariance nearly are.
 """
 
 from __future__ import annotations
@@ -27,13 +28,14 @@ CHECKS = (aten._assert_tensor_metadata.default, aten._assert_async.msg, aten.sym
 
 
 class Weight(NamedTuple):
-    """A weight's mean and variance; its power M² + S, or where S is a product s tᵀ, M² and both factors."""
+    """A weight's mean and variance; its power M² + S, or where S is a product, M² and the factors."""
 
     mean: Tensor
     variance: Tensor
     power: Tensor
     row: Tensor | None = None  # (outputs,)
-    column: Tensor | None = None  # (1, inputs, ...)
+    column: Tensor | None = None  # (inputs,)
+    kernel: Tensor | None = None  # (1, 1, ...)
 
 
 @final
@@ -56,10 +58,12 @@ class Propagation(nn.Module):
             self.register_buffer(f"{key}_variance", variance)
             self.register_buffer(f"{key}_power", mean.square() if thin else mean.square() + variance)
             if thin:
-                flat = variance.flatten(1)
-                row, column = flat.sum(1), flat.sum(0) / flat.sum().clamp_min(torch.finfo(flat.dtype).tiny)
-                self.register_buffer(f"{key}_row", row)
-                self.register_buffer(f"{key}_column", column.view(1, *mean.shape[1:]))
+                flat, whole = variance.flatten(2) if mean.dim() > 2 else variance[..., None], variance.sum()
+                whole = whole.clamp_min(torch.finfo(whole.dtype).tiny)
+                self.register_buffer(f"{key}_row", flat.sum((1, 2)))
+                self.register_buffer(f"{key}_column", flat.sum((0, 2)) / whole)
+                if mean.dim() > 2:
+                    self.register_buffer(f"{key}_kernel", (flat.sum((0, 1)) / whole).view(1, 1, *mean.shape[2:]))
         self.check()
 
     def check(self) -> None:
@@ -95,7 +99,7 @@ class Propagation(nn.Module):
         mean = getattr(self, key)
         if name not in self.uncertain:
             return mean
-        names = [f"{key}_{part}" for part in ("variance", "power", "row", "column")]
+        names = [f"{key}_{part}" for part in ("variance", "power", "row", "column", "kernel")]
         return Weight(mean, *(getattr(self, part, None) for part in names))  # type: ignore[arg-type]
 
     def call(self, node: Node, values: dict[Node, Any]) -> Any:
@@ -121,13 +125,18 @@ def linear(function: Any, x: Number, weight: Any, bias: Any = None, *options: An
         mean = function(m, weight, b, *options)
         return Moments(mean, function(v, weight.square(), d, *options)) if v is not None else total_of(mean, d, weight)
     mean = function(m, weight.mean, b, *options)
-    if weight.row is None:
+    grouped = function is not aten.linear.default and m.shape[1] != weight.mean.shape[1]
+    if weight.row is None or weight.column is None or grouped:
         spread = function(m.square(), weight.variance, d, *options)
-        return Moments(mean, spread if v is None else spread + function(v, weight.power, None, *options))
-    assert weight.column is not None
-    shape = (-1,) if mean.dim() == 2 or function is aten.linear.default else (-1, *[1] * (mean.dim() - 2))
+        power = weight.power if weight.row is None else weight.power + weight.variance
+        return Moments(mean, spread if v is None else spread + function(v, power, None, *options))
+    square = m.square() if v is None else torch.addcmul(v, m, m)
+    if weight.kernel is None:
+        common, shape = (square @ weight.column)[..., None], (-1,)
+    else:  # over channels first, then over places
+        summed = (weight.column @ square.flatten(2)).unflatten(-1, square.shape[2:])[:, None]
+        common, shape = function(summed, weight.kernel, None, *options), (-1, *[1] * (mean.dim() - 2))
     row = weight.row.view(shape)
-    common = function(m.square() if v is None else torch.addcmul(v, m, m), weight.column, None, *options)
     if v is None:
         return Moments(mean, common * row + (0 if d is None else d.view(shape)))
     return Moments(mean, torch.addcmul(function(v, weight.power, d, *options), common, row))
