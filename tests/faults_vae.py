@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 from nescio.generative import importance, missing
 from nescio.likelihoods import bound, latent, partly
+from nescio.likelihoods.tilted import TiltedUniform
 from nescio.nets import VAE
 from nescio.nets.flow import Coupling
 
@@ -155,7 +156,27 @@ def jacobian_with_the_wrong_sign(m: pytest.MonkeyPatch) -> None:
     m.setattr(Coupling, "forward", lambda self, x: (true(self, x)[0], -true(self, x)[1]))
 
 
+def series_where_it_is_not_used(m: pytest.MonkeyPatch) -> None:
+    """Its value is thrown away, its slope is 0 times infinity."""
+
+    def log_prob(self: TiltedUniform, value: Tensor) -> Tensor:
+        h = self.logits / 2
+        far = torch.where(h.abs() < 0.5, 1.0, h.abs())
+        near = h.square() / 6 - h.square() ** 2 / 180 + 0 * h.square() ** 7
+        log_sinhc = torch.where(h.abs() < 1e-4, near, far + torch.log1p(-(-2 * far).exp()) - (2 * far).log())
+        return (2 * value - 1) * h - log_sinhc
+
+    m.setattr(TiltedUniform, "log_prob", log_prob)
+
+
+def no_normaliser(m: pytest.MonkeyPatch) -> None:
+    """Bernoulli's own on grey values."""
+    m.setattr(TiltedUniform, "log_prob", lambda self, y: y * self.logits - F.softplus(self.logits))
+
+
 FAULTS: list[Fault] = [
+    Fault("pixels: slope of a branch that is not taken", series_where_it_is_not_used, proof.check_pixels),
+    Fault("pixels: Bernoulli's normaliser on grey values", no_normaliser, proof.check_pixels),
     Fault("flow: Jacobian with the wrong sign", jacobian_with_the_wrong_sign, flow.check_change_of_variables),
     Fault("VAE: KL summed over the batch", divergence_summed_over_the_batch, proof.check_bound),
     Fault("VAE: KL a mean over latents", divergence_a_mean_over_latents, proof.check_divergence),

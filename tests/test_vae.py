@@ -25,7 +25,7 @@ from nescio.generative import impute, log_likelihood
 from nescio.infer import MAP, Constant
 from nescio.laws import Fitted, Flat, Learned
 from nescio.laws import Normal as Gauss
-from nescio.likelihoods import Bernoulli, Gaussian, Latent, PartlyLabelled
+from nescio.likelihoods import Bernoulli, ContinuousBernoulli, Gaussian, Latent, PartlyLabelled
 from nescio.likelihoods import bound as bounds
 from nescio.nets import VAE, m2, vae
 from nescio.noise import Noise
@@ -403,6 +403,33 @@ def check_binarised() -> None:
 
 def test_binarised_pixels() -> None:
     check_binarised()
+
+
+def check_pixels() -> None:
+    """The log normaliser against quadrature over the whole range; its slope is y minus the mean, near ½ and where nothing is left of it."""
+    nodes, weights = (torch.from_numpy(t) for t in np.polynomial.legendre.leggauss(200))
+    y, weights = (nodes + 1) / 2, weights / 2
+    f = torch.tensor(
+        [*np.linspace(-60, 60, 121), *np.linspace(-1.01, 1.01, 41), 1e-3, -1e-5, 1e-8], dtype=torch.float64
+    )
+    powers = f[:, None] * y - f.clamp_min(0)[:, None]
+    normaliser = (weights * powers.exp()).sum(1).log() + f.clamp_min(0)
+    mean = (weights * y * powers.exp()).sum(1) / (weights * powers.exp()).sum(1)
+    for value in (0.0, 0.3, 1.0):
+        given = f.clone().requires_grad_()
+        log_p = ContinuousBernoulli().observe(given).log_prob(torch.full_like(f, value))
+        torch.testing.assert_close(log_p.detach(), value * f - normaliser, rtol=1e-9, atol=1e-9)
+        (slope,) = torch.autograd.grad(log_p.sum(), given)
+        torch.testing.assert_close(slope, value - mean, rtol=1e-9, atol=1e-9)
+    far = torch.tensor([-1e6, -3e4, 3e4, 1e6], requires_grad=True)  # single precision
+    log_p = ContinuousBernoulli().observe(far).log_prob((far > 0).float().detach())
+    torch.testing.assert_close(log_p.detach(), far.detach().abs().log())
+    (slope,) = torch.autograd.grad(log_p.sum(), far)
+    torch.testing.assert_close(slope, 1 / far.detach(), rtol=1e-5, atol=0)
+
+
+def test_grey_pixels() -> None:
+    check_pixels()
 
 
 @pytest.mark.parametrize("prior", [Gauss(0.3, 2.0), Flat(), {"encoder.*": Flat(), "*": Gauss(0, 1)}], ids=repr)

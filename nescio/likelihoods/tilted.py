@@ -24,24 +24,28 @@ class TiltedUniform(Distribution):
         self.logits = logits
 
     def log_prob(self, value: Tensor) -> Tensor:
-        h = self.logits / 2
-        far, square = self._far(h.abs()), h.square()
-        near = polynomial(square, (0.0, 1 / 6, -1 / 180, 1 / 2835, -1 / 37800, 1 / 467775, -691 / 3831077250))
-        log_sinhc = torch.where(h.abs() < 0.5, near, far + torch.log1p(-(-2 * far).exp()) - (2 * far).log())
-        return (2 * value - 1) * h - log_sinhc
+        """Near 0 by the series, else y f - max(f, 0) - log (1 - e^{-|f|}) + log |f|, which for black and white pixels cancels nothing.
+
+        The logits of pixels that are always black grow without end: the branch that is not taken must stay finite, its slope, too.
+        """
+        f, close = self.logits, self.logits.abs() < 1
+        h, far = torch.where(close, f, 0.0) / 2, torch.where(close, 1.0, f.abs())
+        series = polynomial(h.square(), (0.0, 1 / 6, -1 / 180, 1 / 2835, -1 / 37800, 1 / 467775, -691 / 3831077250))
+        wide = value * f - f.relu() - torch.log1p(-(-far).exp()) + far.log()
+        return torch.where(close, (2 * value - 1) * h - series, wide)
 
     @property
     def mean(self) -> Tensor:
         h = self.logits / 2
-        far = self._far(h.abs())
-        near = h * polynomial(h.square(), (1 / 3, -1 / 45, 2 / 945, -1 / 4725, 2 / 93555, -1382 / 638512875))
+        far, close = self._far(h.abs()), torch.where(h.abs() < 0.5, h, 0.0)
+        near = close * polynomial(close.square(), (1 / 3, -1 / 45, 2 / 945, -1 / 4725, 2 / 93555, -1382 / 638512875))
         return 0.5 + 0.5 * torch.where(h.abs() < 0.5, near, h.sign() * (1 / far.tanh() - 1 / far))
 
     @property
     def variance(self) -> Tensor:
         h = self.logits / 2
-        far = self._far(h.abs())
-        near = polynomial(h.square(), (1 / 3, -1 / 15, 2 / 189, -1 / 675, 2 / 10395, -1382 / 58046625))
+        far, close = self._far(h.abs()), torch.where(h.abs() < 0.5, h, 0.0)
+        near = polynomial(close.square(), (1 / 3, -1 / 15, 2 / 189, -1 / 675, 2 / 10395, -1382 / 58046625))
         decay = (-2 * far).exp()  # 1 / sinh² h = 4 e^{-2h} / (1 - e^{-2h})²
         return 0.25 * torch.where(h.abs() < 0.5, near, far.pow(-2) - 4 * decay / (1 - decay).square())
 
