@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import re
 from pathlib import Path
@@ -185,3 +186,33 @@ def test_the_code_of_the_page_runs() -> None:
     assert names["sets"].shape == (50, 2) and 0 <= names["answers"].coverage <= 1
     assert names["found"].auroc.low <= names["found"].auroc.value <= names["found"].auroc.high
     assert set(names["action"].tolist()) <= {0, 1}
+
+
+# ---- what the examples show ------------------------------------------------------------------------------------------
+
+
+def example(name: str) -> Any:
+    path = Path(__file__).resolve().parent.parent / "examples" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(f"at_work_{name}", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_example_of_decisions(capsys: pytest.CaptureFixture[str]) -> None:
+    """Margins are several standard errors of 2000 patients."""
+    found = example("decisions").main(quick=True)
+    assert found["cost, by expected cost"] < 0.85 * found["cost, by the most probable class"]
+    assert found["wrong among the answered"] < 0.7 * found["wrong if all are answered"]
+    assert found["entropy, first measurement missing"] > 1.2 * found["entropy"]
+    assert found["entropy, fourth measurement missing"] < 1.05 * found["entropy"]
+    assert found["sets that hold the truth"] > 0.85
+    assert len(capsys.readouterr().out.splitlines()) == len(found)
+
+
+def test_the_example_of_the_stuck_sensor(capsys: pytest.CaptureFixture[str]) -> None:
+    found = example("weight_report").main(quick=True)
+    assert found["share of column 2"] > 0.8 > max(found[f"share of column {c}"] for c in (0, 1, 3))
+    assert found["sd of the stuck column's weights"] == pytest.approx(1.0, rel=0.2)  # as under the prior
+    assert "prior sd" in capsys.readouterr().out
