@@ -32,7 +32,7 @@ from nescio.predictive import Drawn, Predictive
 if TYPE_CHECKING:
     from nescio.posterior.gaussian import GaussianPosterior
 
-BUDGET = 256 * 2**20  # bytes for the points that are looked at together
+BUDGET = 64 * 2**20  # bytes for the points that are looked at together
 MOST_ROWS = 1024
 
 
@@ -82,7 +82,8 @@ class Linearized(Posterior):
         if form not in self.plans:  # found out once for each form of an input
             self.plans[form] = self.planned(x)
         jacobian, wide = self.plans[form]
-        step = count if joint else max(1, min(MOST_ROWS, BUDGET // wide))
+        more = 16 if self.model.network.like.is_cuda else 1
+        step = count if joint else max(1, min(more * MOST_ROWS, more * BUDGET // wide))
         means, covariances = [], []
         for start in range(0, count, step):
             forward = jacobian.forward(tree_map(lambda t, s=start: t[s : s + step], x))
