@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -210,6 +211,24 @@ def test_an_interrupt_keeps_the_draws_and_resume_goes_on(tmp_path: Path) -> None
     assert after.theta.equal(reference.theta) and "interrupted" not in after.info
     again = call("fit", "--resume", str(tmp_path / "run"))
     assert again.code == 2 and "finished" in again.err
+
+
+def test_progress_shows_the_stage_and_the_time_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes this for a terminal
+    method = "1 * (MAP(epochs=3) >> HMC(draws=3, warmup=3, leapfrog=2))"
+    arguments = (
+        "--target",
+        "y",
+        "--net",
+        "mlp(inputs, 2, outputs)",
+        "--method",
+        method,
+        "--out",
+        str(tmp_path / "run"),
+    )
+    done = call("fit", str(table(tmp_path / "t.csv")), *arguments)
+    shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", done.err)
+    assert done.code == 0 and "run: HMC" in shown and re.search(r"100% 0:00:00 left", shown), shown[-400:]
 
 
 # ---- predict ---------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from nescio.infer.method import Progress as Report
 
@@ -17,11 +17,10 @@ def bar(label: str) -> Iterator[Callable[[Report], None]]:
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.percentage:>3.0f}%  {task.fields[note]}"),
-        TimeElapsedColumn(),
-        TextColumn("left:"),
+        BarColumn(bar_width=20),
+        TextColumn("{task.percentage:>3.0f}%"),
         TimeRemainingColumn(),
+        TextColumn("left  {task.fields[note]}"),
     )
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task(label, total=1000, note="")
@@ -32,7 +31,8 @@ def bar(label: str) -> Iterator[Callable[[Report], None]]:
             if report.method != stage:  # of a >> b the next one: what is left is counted anew
                 stage = report.method
                 progress.reset(task, description=f"{label}: {stage}", note="")
-            note = "  ".join(f"{name} {value:.3f}" for name, value in report.numbers.items() if value == value)
+            told = [f"{name} {value:.3f}" for name, value in report.numbers.items() if value == value]
+            note = "  ".join(told[:2])  # more would push the time off the line
             progress.update(task, completed=report.done, note=note)
 
         yield tell
