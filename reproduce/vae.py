@@ -7,7 +7,7 @@ tutorial      H. B. Lee's (KAIST, 2019): 784-500-500-z, the first 100 digits of 
               the bound over the first six epochs, reconstructions, codes, samples, and for z = 2 the plane. A plain autoencoder beside it.
 binarised     60,000 digits, pixels thrown anew at every step; -log p of 10,000 test images by 1, 100 and 5000 importance samples, VAE and
               IWAE with k = 50, one stochastic layer of 50, two hidden layers of 200 tanh units (and of 500 ReLU units).
-grey          Bernoulli against continuous Bernoulli on grey pixels: log density under the latter, samples.
+grey          Bernoulli against continuous Bernoulli on grey pixels, (byte + u) / 256: log density under the latter, samples.
 conditional   given the label, given the left half.
 m2            100 labels of 60,000: test error over seeds.
 faces         Frey's face. decoder: MAP >> VI(MeanField()).on("decoder.*") and images of other things; missing pixels.

@@ -8,7 +8,7 @@ import torch
 from digits import Digits
 from torch import Tensor
 from torch.nn import functional as F
-from vae_place import ADAM, Job, Line, Place, digits, mean, net_of
+from vae_place import ADAM, Job, Line, Place, digits, mean, net_of, spread
 
 from nescio import Model
 from nescio.generative import classify, decode, generate, log_likelihood
@@ -22,6 +22,7 @@ from nescio.noise import Noise
 def conditional(job: Job, place: Place) -> Line:
     """Given the label, or the left half of the image; log p(x | given) beside log p(x) without it."""
     train, test = digits(200, 20) if place.quick else digits(job["images"], job["test"])
+    train, test = train._replace(x=spread(train.x, "train")), test._replace(x=spread(test.x, "test"))
 
     def given(d: Digits) -> Tensor:
         if job["given"] == "label":

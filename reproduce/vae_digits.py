@@ -8,7 +8,7 @@ import torch
 from digits import by_class, official
 from torch import Tensor, nn
 from torch.nn import functional as F
-from vae_place import ADAM, SHOWN, Job, Line, Place, digits, mean, net_of
+from vae_place import ADAM, SHOWN, Job, Line, Place, digits, mean, net_of, spread
 
 from nescio import Model
 from nescio.generative import encode, generate, log_likelihood, manifold, reconstruct
@@ -112,12 +112,12 @@ def grey(job: Job, place: Place) -> Line:
     """The same network trained by either; log p(x) of grey test images under the density, which is the continuous one."""
     train, test = digits(200, 20) if place.quick else digits(job["images"], job["test"])
     pixels = ContinuousBernoulli() if job["pixels"] == "continuous" else Bernoulli(grey=True)
-    x = train.x.to(place.device)
+    x = spread(train.x, "train").to(place.device)
     net = net_of(job["seed"], vae, 784, 500, 20)
     method = MAP(epochs=job["epochs"], lr=1e-3, batch_size=100, optimizer=ADAM)
     posterior = place.fit(Model(net, Flat(), Latent(pixels)), (x, x), method, job["seed"], f"grey-{job['pixels']}")
     theta = posterior.ends().theta
-    found, x_test = {}, test.x.to(place.device)
+    found, x_test = {}, spread(test.x, "test").to(place.device)
     for name, mapped in {"as they are": False, "with the mean matched": True}.items():
         own = net_of(0, vae, 784, 500, 20)
         if mapped:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from vae_place import ADAM, SHOWN, Job, Line, Place, digits, mean, net_of
+from vae_place import ADAM, SHOWN, Job, Line, Place, digits, mean, net_of, spread
 
 from nescio import Model
 from nescio.data.images import images
@@ -43,6 +43,7 @@ def faces(job: Job, place: Place) -> Line:
 def bayesian_decoder(job: Job, place: Place) -> Line:
     """MAP >> VI on the decoder: what its draws agree on, among digits and among other images; and missing pixels."""
     train, test = digits(200, 30) if place.quick else digits(job["images"], 500)
+    train, test = train._replace(x=spread(train.x, "train")), test._replace(x=spread(test.x, "test"))
     x = train.x.to(place.device)
     net = net_of(job["seed"], vae, 784, 500, 20)
     model = Model(net, Normal(0, 1), Latent(ContinuousBernoulli()))
@@ -53,7 +54,7 @@ def bayesian_decoder(job: Job, place: Place) -> Line:
     other = {"fashion": images("fashion_mnist_test_5k")["x"], "letters": images("notmnist_5k")["x"]}
     sets = {
         "digits": test.x,
-        **{k: torch.from_numpy(v[: len(test.x)]).flatten(1).float() / 255 for k, v in other.items()},
+        **{k: spread(torch.from_numpy(v[: len(test.x)]).flatten(1).float() / 255, k) for k, v in other.items()},
     }
     draws, samples = (3, 5) if place.quick else (20, 50)
     found: Line = {"elbo": posterior.info["elbo"]}

@@ -67,6 +67,12 @@ def digits(train: int, test: int) -> tuple[Digits, Digits]:
     return first.first(train), second.first(test)
 
 
+def spread(x: Tensor, name: str) -> Tensor:
+    """(byte + u) / 256 for bytes x * 255, u uniform and thrown once: a density of pixels that take 256 values, or always the same one, has
+    no upper bound, and this has (log 256 a pixel)."""
+    return (255 * x.cpu() + Noise(0).at("spread", name).uniform(*x.shape)) / 256
+
+
 def net_of(noise_seed: int, make: Callable[..., Any], *sizes: int, **settings: Any) -> Any:
     with Noise(noise_seed).at("net").scope():
         return make(*sizes, **settings)
