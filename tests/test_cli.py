@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import json
 import os
 import re
@@ -17,6 +18,7 @@ import numpy as np
 import pytest
 from commands import call
 
+from nescio.data import Entry
 from nescio.infer import Progress
 from nescio.runs import open_run
 
@@ -360,3 +362,16 @@ def test_the_catalogue_and_the_data_sets(tmp_path: Path) -> None:
         (tmp_path / "in" / "mnist.npz").write_bytes(b"no")
         done = call("data", "add", str(tmp_path / "in" / "mnist.npz"))
         assert done.code == 2 and "bytes" in done.err and not (tmp_path / "mnist.npz").exists()
+
+
+def test_a_known_file_is_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = b"some bytes"
+    entry = Entry("tiny", len(content), hashlib.sha256(content).hexdigest(), "free", "here", "nowhere")
+    monkeypatch.setattr("nescio.data.registry.ENTRIES", (entry,))
+    monkeypatch.setenv("NESCIO_DATA", str(tmp_path / "data"))
+    (tmp_path / "tiny.npz").write_bytes(b"same bytes")
+    done = call("data", "add", str(tmp_path / "tiny.npz"))
+    assert done.code == 2 and "sha256" in done.err and not list((tmp_path / "data").iterdir())
+    (tmp_path / "tiny.npz").write_bytes(content)
+    assert call("data", "add", str(tmp_path / "tiny.npz")).code == 0
+    assert json.loads(call("data", "list", "--json").out)["data"]["tiny"] == "yes"

@@ -142,6 +142,18 @@ def test_suites_have_fixed_splits() -> None:
         suite("uco")
 
 
+def test_suites_of_images_and_gaps(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NESCIO_DATA", str(data_folder))
+    (digits,) = suite("digits", 1)
+    assert digits.data[0].shape == (1437, 64) and len(digits.test[1]) == 360 and digits.outside.shape == (360, 64)
+    gaps = suite("gap", 1)
+    assert {task.name for task in gaps} >= {"concrete gap", "yacht gap"}
+    inside, held = gaps[0].data[0], gaps[0].test[0]
+    between = [(float(held[:, i].min()), float(held[:, i].max())) for i in range(held.shape[1])]
+    hollow = [not ((inside[:, i] > low) & (inside[:, i] < high)).any() for i, (low, high) in enumerate(between)]
+    assert any(hollow)  # along one input, no training row lies between the test rows
+
+
 def test_bench_runs(tmp_path: Path) -> None:
     table = compare_tasks(suite("toy", 1), standard_methods(quick=True))
     assert all(np.isfinite(row.values["nll"]) for row in table.rows), [row.failed for row in table.rows]
