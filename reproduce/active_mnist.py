@@ -105,7 +105,9 @@ def run(job: Job, until: float, device: str, runs: Path) -> Line | None:
         if time.time() >= until:
             raise OutOfTime
 
-    name = f"{job['acquire']}-{job['seed']}-{job['batch']}" + ("-quick" if job["quick"] else "")
+    name = f"{job['acquire']}-{job['seed']}-{job['batch']}-{job['candidates'] or 'all'}" + (
+        "-quick" if job["quick"] else ""
+    )
     try:
         found = learn(
             Model(net, Normal(0.0, 5**-0.5), Categorical()),
@@ -118,6 +120,7 @@ def run(job: Job, until: float, device: str, runs: Path) -> Line | None:
             rounds=rounds,
             test=(x_test, y_test),
             draws=passes,
+            candidates=job["candidates"],
             seed=job["seed"],
             folder=runs / name,
             progress=watch,
@@ -164,12 +167,22 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
     options(parser)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=98, help="98 times 10 labels beyond the first 20 are 1000")
+    parser.add_argument(
+        "--candidates", type=int, help="images, by lot, that are looked at in a round; all of them if left out"
+    )
     parser.add_argument("--only", nargs="*", choices=list(ACQUISITIONS), default=list(ACQUISITIONS))
     given = parser.parse_args(arguments)
     if given.quick:
         given.rounds, given.seeds, given.workers = 1, 1, 1
     jobs = [
-        {"acquire": name, "seed": seed, "rounds": given.rounds, "batch": BATCH, "quick": given.quick}
+        {
+            "acquire": name,
+            "seed": seed,
+            "rounds": given.rounds,
+            "batch": BATCH,
+            "candidates": given.candidates,
+            "quick": given.quick,
+        }
         for seed in range(given.seeds)
         for name in given.only
     ]
@@ -180,7 +193,9 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
     if not found:
         return []
     rows = [e.to_row(IDS, given.quick) for e in table(found, full=given.rounds >= 98)]
-    command = "python reproduce/active_mnist.py" + (" --quick" if given.quick else f" --rounds {given.rounds}")
+    command = "python reproduce/active_mnist.py" + (
+        " --quick" if given.quick else f" --rounds {given.rounds} --candidates {given.candidates}"
+    )
     seeds = sorted({line["job"]["seed"] for line in found})
     write("active_mnist", command, rows, seeds, given.quick, given.out, found[0]["made"])
     print(show(rows))
