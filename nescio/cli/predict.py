@@ -19,7 +19,7 @@ from nescio.data.image_folder import load
 from nescio.data.streaming import stream_records
 from nescio.errors import FileError, InputError
 from nescio.runs import Run, columns, open_run, rule
-from nescio.runs.given import as_inputs, read_arrays
+from nescio.runs.arrays import as_inputs, read_arrays
 
 DRAWS = 200
 IMAGES = 256  # a time
