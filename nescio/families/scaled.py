@@ -272,7 +272,8 @@ class Group(Action):
         other = bias.action
         if other.factor is not self.factor or (self.i, other.i) not in self.factor.mates:
             return None
-        return RandomWeight.of(other.part, other.tilde, bias.used())
+        bias.used()
+        return RandomWeight.of(other.part, other.tilde, other.part.loc)
 
 
 def along(z: Tensor, like: Tensor, axis: int) -> Tensor:
