@@ -27,7 +27,8 @@ def methods(voice: Voice, name: str | None) -> None:
     chosen = [name] if name else list(ROOMS)
     for room in chosen:
         entries = rooms[room].values()
-        voice.table((ROOMS[room], ""), [(entry.name, entry.line) for entry in entries])
+        voice.say(ROOMS[room])
+        voice.table(("", ""), [(f"  {entry.name}", entry.line) for entry in entries])
         if not voice.as_json:
             voice.console.print()
     listed = {room: {entry.name: entry.line for entry in rooms[room].values()} for room in chosen}

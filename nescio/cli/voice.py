@@ -30,7 +30,7 @@ class Voice:
     def table(self, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         if self.as_json:
             return
-        table = Table(*map(escape, head), box=None, pad_edge=False)
+        table = Table(*map(escape, head), box=None, pad_edge=False, show_header=any(head))
         for row in rows:
             table.add_row(*(Text(cell) for cell in row))
         (Console() if self.console.is_terminal else Console(width=1000)).print(table)
