@@ -54,7 +54,10 @@ def evidence(posterior: Posterior, numbers: Numbers | None = None, data: Any = N
         return parts.logsumexp(0) - math.log(len(parts))
     if isinstance(posterior, LinearHead):  # exact, in closed form
         if numbers:
-            must, remedy = "a head's evidence is that of its own prior", "use NeuralLinear() >> Laplace(full).on(the head)"
+            must, remedy = (
+                "a head's evidence is that of its own prior",
+                "use NeuralLinear() >> Laplace(full).on(the head)",
+            )
             raise UnsupportedError(must, f"other values of {list(numbers)}", remedy)
         return posterior.evidence()
     return AtMode(posterior, data).evidence(numbers or {})
