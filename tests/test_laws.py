@@ -141,7 +141,16 @@ def test_law(name: str, check: Callable[[str], None]) -> None:
 def test_no_law_is_left_out() -> None:
     catalogue = {name for name in laws.__all__ if isinstance(law := getattr(laws, name), type) and issubclass(law, Law)}
     here = {type(law).__name__ for law, _ in LAWS.values()} | {"Bernoulli", "Discrete"}
-    elsewhere = {"Correlated", "MatrixNormal", "Fitted", "Flat", "HalfFlat", "LogUniform", "HalfLogUniform", "HalfScaleMixture"}
+    elsewhere = {
+        "Correlated",
+        "MatrixNormal",
+        "Fitted",
+        "Flat",
+        "HalfFlat",
+        "LogUniform",
+        "HalfLogUniform",
+        "HalfScaleMixture",
+    }
     assert here | elsewhere | {"Law", "Elementwise"} == catalogue
 
 
