@@ -24,6 +24,7 @@ from nescio.compression import (
     Compressed,
     GroupLogAlpha,
     GroupScale,
+    GroupSignalToNoise,
     LogAlpha,
     Promised,
     SignalToNoise,
@@ -298,7 +299,7 @@ def accuracy(net: nn.Module) -> float:
 RULES = {
     "dropout": LogAlpha(3.0),
     "jeffreys": GroupLogAlpha(-2.0),
-    "horseshoe": GroupScale(-2.0),
+    "horseshoe": GroupSignalToNoise(1.0),
 }
 
 

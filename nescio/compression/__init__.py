@@ -7,7 +7,7 @@ from nescio.compression.cost import flops, seconds
 from nescio.compression.export import exported, to_onnx
 from nescio.compression.moments import Moments, moments, nats
 from nescio.compression.precision import Codebook, Precision, Steps, predicted_loss
-from nescio.compression.rules import GroupLogAlpha, GroupScale, LogAlpha, Rule, SignalToNoise
+from nescio.compression.rules import GroupLogAlpha, GroupScale, GroupSignalToNoise, LogAlpha, Rule, SignalToNoise
 from nescio.compression.shrinking import Shrunk, shrink
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "Compressed",
     "GroupLogAlpha",
     "GroupScale",
+    "GroupSignalToNoise",
     "LogAlpha",
     "Moments",
     "Precision",

@@ -7,8 +7,9 @@ Biases and norm layers are kept with the units that they belong to.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor
@@ -92,6 +93,31 @@ class GroupScale(Rule):
         return of_groups(posterior, lambda scales: scales.middle().log())
 
 
+@final
+@dataclass(frozen=True)
+class GroupSignalToNoise(Rule):
+    """Keep groups with a common random scale whose weights have Σ mean² / Σ variance >= threshold², whatever the law of the scale."""
+
+    threshold: float | Choice = 1.0
+
+    def scores(self, posterior: Posterior, moments: Moments) -> Params:
+        found: Params = {}
+        for factor in groups(posterior):
+            sums = [
+                torch.zeros(len(factor.scales.loc), dtype=torch.float64, device=factor.scales.loc.device) for _ in "ab"
+            ]
+            for i, block in enumerate(factor.blocks[1:]):
+                for total, part in zip(sums, (moments.mean[block.name], moments.sd[block.name]), strict=True):
+                    total.index_add_(0, factor.index(i), part.detach().double().square().reshape(-1))
+            ratio = (sums[0] / sums[1].clamp_min(LEAST)).sqrt()
+            found |= {
+                b.name: ratio[factor.index(i)].view(b.shape)
+                for i, b in enumerate(factor.blocks[1:])
+                if len(b.shape) > 1
+            }
+        return found
+
+
 def masks(scores: Params, least: float) -> dict[str, Tensor]:
     return {name: score >= least for name, score in scores.items()}
 
@@ -123,19 +149,22 @@ def log_alpha(scales: LogNormal | Signed) -> Tensor:
     return torch.expm1((scales.power * scales.sd).square().double()).log()
 
 
-def of_groups(posterior: Posterior, score: object) -> Params:
+def of_groups(posterior: Posterior, score: Callable[[Any], Tensor]) -> Params:
     """A score of each scale, for the weights that have it."""
     found: Params = {}
-    factors = posterior.q.parts() if isinstance(posterior, Variational) else []
     with torch.no_grad():
-        for factor in factors:
-            if not isinstance(factor, Scaled):
-                continue
+        for factor in groups(posterior):
             factor.begin()
-            each: Tensor = score(factor.scales)  # type: ignore[operator]
-            for i, block in enumerate(factor.blocks[1:]):
-                if len(block.shape) > 1:
-                    found[block.name] = each[factor.index(i)].view(block.shape).double()
+            each = score(factor.scales).double()
+            found |= {
+                b.name: each[factor.index(i)].view(b.shape) for i, b in enumerate(factor.blocks[1:]) if len(b.shape) > 1
+            }
+    return found
+
+
+def groups(posterior: Posterior) -> list[Scaled]:
+    parts = posterior.q.parts() if isinstance(posterior, Variational) else []
+    found = [factor for factor in parts if isinstance(factor, Scaled)]
     if not found:
         must, got = "this rule needs groups with random scales", repr(posterior)
         raise UnsupportedError(
