@@ -6,9 +6,9 @@ LeNet-300-100 and LeNet-5-Caffe on MNIST and a VGG-like network on 10,000 images
     normal-jeffreys    log-uniform scales of groups: the inputs of linear maps, the filters of convolutions
     horseshoe          half-Cauchy scales of the same groups, and of each layer
 
-each compressed in several ways: `papers` by log α > 3 for each weight (sparse-vd); `groups`, and `weights` within them, by a promise of at
-most 0.2 % of accuracy on held-out training images; rounded by steps or a codebook. Every rate is that of a file, written and read back,
-whose network is scored on the test images. Beside it the accountings of the papers: weights kept, and bits by their rule.
+each compressed in several ways: `papers` by log α > 3 for each weight, > -3 for a group's scale; `groups`, and `weights` within them, by a
+promise of at most 0.2 % of accuracy on held-out training images; rounded by steps or a codebook. Every rate is that of a file, written and
+read back, whose network is scored on the test images. Beside it the accountings of the papers: weights kept, and bits by their rule.
 
     python reproduce/compression.py [--device cuda] [--workers 6] [--budget SECONDS] [--nets ...] [--kinds ...] [--seeds 3] [--epochs 60]
                                     [--rows FILE] [--files FOLDER] [--figures FOLDER] [--quick]
@@ -69,7 +69,8 @@ def variants(kind: str, given: Data) -> dict[str, tuple[Sequence[Rule], Precisio
             "weights, posterior": ([each], Steps(), True),
         }
     group = GroupLogAlpha(promise) if kind == "normal-jeffreys" else GroupScale(promise)
-    return {
+    papers = {"papers": ([GroupLogAlpha(-3.0)], Steps(), False)} if kind == "normal-jeffreys" else {}
+    return papers | {
         "groups": ([group], Steps(), False),
         "weights": ([group, each], Steps(), False),
         "weights, codebook": ([group, each], Codebook(16), False),

@@ -26,7 +26,7 @@ def test_the_table_runs_and_goes_on(
     few = ["--quick", "--nets", "lenet-300-100", "--kinds", "normal-jeffreys", "--out", str(tmp_path)]
     rows = script.main([*few, "--figures", str(tmp_path)])
     kept = json.loads((tmp_path / "compression.quick.json").read_text())
-    assert kept["quick"] is True and len(kept["rows"]) == len(rows) == 4
+    assert kept["quick"] is True and len(kept["rows"]) == len(rows) == 5
     assert all(row["file x"] > 1 and row["bytes"] > 0 for row in rows)
     assert (tmp_path / "compression_pixels.svg").stat().st_size < 400_000
     assert script.main([*few, "--budget", "0"]) == rows  # nothing is trained again
