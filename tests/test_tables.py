@@ -5,10 +5,13 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from nescio.data import uci
 
 FOLDER = Path(__file__).resolve().parent.parent / "benchmarks"
 
@@ -42,6 +45,15 @@ def test_differences_are_paired(tables: ModuleType) -> None:
     row = next(r for r in tables.table(lines) if r["row"] == "t, peer" and r["metric"] == "nll")
     assert row["worse than nescio by"] == pytest.approx(0.5) and row["with standard error"] == pytest.approx(0)
     assert row["ours"] == pytest.approx(3.5) and row["se"] == pytest.approx(2.0)
+
+
+def test_rows_with_a_twin_are_not_scored(tables: ModuleType) -> None:
+    """Planted: a test part in which one row is a training row, and one has its inputs with another target."""
+    table = uci("yacht")
+    train, test = table.rows(range(10)), table.rows([3, 20])
+    assert tables.strangers(train, test).tolist() == [False, True]
+    other = replace(test, y=test.y + 1)
+    assert tables.strangers(train, other).tolist() == [True, True]
 
 
 def test_quick(tables: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
