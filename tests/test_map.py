@@ -224,7 +224,7 @@ def test_members_see_the_data_in_different_orders_every_epoch() -> None:
     assert sorted(rows[-12:]) == list(range(12))  # all rows at a time: no order at all
     rows.clear()
     fit(model, Spy(), 2 * MAP(epochs=3, batch_size=4))
-    start = len(rows) - 12 - 2 * 3 * 12  # looks at two rows first, and at all of them last
+    start = len(rows) - 1 - 12 - 2 * 3 * 12  # looks at two rows first, at all of them last, and at one for its shape
     steps = torch.tensor(rows[start : start + 72]).reshape(3, 3, 2, 4)  # (epochs, steps, members, rows)
     for epoch in range(3):
         for member in range(2):
