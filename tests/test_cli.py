@@ -20,7 +20,7 @@ from commands import call
 
 from nescio.data import Entry
 from nescio.infer import Progress
-from nescio.runs import open_run
+from nescio.runs import open_run, read_given
 
 NESCIO = [sys.executable, "-m", "nescio.cli.main"]
 FAST = "2 * MAP(epochs=3)"
@@ -375,3 +375,11 @@ def test_a_known_file_is_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     (tmp_path / "tiny.npz").write_bytes(content)
     assert call("data", "add", str(tmp_path / "tiny.npz")).code == 0
     assert json.loads(call("data", "list", "--json").out)["data"]["tiny"] == "yes"
+
+
+def test_twins_of_training_rows_are_counted(tmp_path: Path) -> None:
+    rows = [f"{i % 5},{i % 5 + 1}" for i in range(40)]  # every held-out row has a twin
+    (tmp_path / "t.csv").write_text("a,y\n" + "\n".join(rows) + "\n")
+    assert "4 of the 4 held-out rows repeat a training row" in " ".join(read_given(tmp_path / "t.csv", ["y"]).notes)
+    (tmp_path / "u.csv").write_text("a,y\n" + "\n".join(f"{i},{i * i}" for i in range(40)) + "\n")
+    assert "repeat" not in " ".join(read_given(tmp_path / "u.csv", ["y"]).notes)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from nescio.cli.bar import bar
 from nescio.cli.named import data_and_target
@@ -13,6 +16,7 @@ from nescio.runs import Run, Wishes, begin, go, open_run
 from nescio.runs.folder import FIT, POSTERIOR
 from nescio.runs.given import Given
 
+SMALL = 5000  # weights, and rows
 TITLES = {
     "nll": "negative log likelihood (lower is better)",
     "rmse": "root mean squared error",
@@ -90,7 +94,15 @@ def rerun(voice: Voice, folder: Path, out: Path, device: str | None) -> Run:
     return carried_out(voice, run, given, device)
 
 
+def calm(run: Run) -> None:
+    """Small problems in one thread, unless the user says otherwise: several gain little, and on a busy machine wait for one another."""
+    weights = run.model().dim
+    if weights <= SMALL and run.inputs.rows <= SMALL and "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(1)
+
+
 def carried_out(voice: Voice, run: Run, given: Given | None, device: str | None) -> Run:
+    calm(run)
     try:
         with bar(run.folder.name) as progress:
             go(run, given, progress=progress, device=device)

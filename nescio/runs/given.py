@@ -11,7 +11,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from nescio.data import Encoding, read_table
+from nescio.data import Encoding, Table, read_table
 from nescio.data.image_folder import read_images
 from nescio.errors import InputError
 from nescio.noise import Noise
@@ -79,11 +79,24 @@ def read_given(
             *kept.notes[1:],
             *(f"held-out rows: {note}" for note in held.notes[1:] if "one-hot" not in note),
         )
+        if same := twins(kept, held):
+            notes = (*notes, f"{same} of the {len(held)} held-out rows repeat a training row: scores flatter by them")
     empty = (torch.empty(0, kept.x.shape[1]), kept.y[:0])
     test_x, test_y = (held.x, held.y) if held is not None else empty
     return Given(
         kept.x, kept.y, test_x, test_y, table.target, kept.columns, kept.classes, notes, kept.encoding
     )  # fmt: skip
+
+
+def twins(kept: Table, held: Table) -> int:
+    """How many held-out rows are, inputs and target, among those to learn from."""
+
+    def rows(table: Table) -> list[bytes]:
+        whole = torch.cat([table.x.double(), table.y.reshape(len(table), -1).double()], 1)
+        return [row.tobytes() for row in whole.numpy()]
+
+    seen = set(rows(kept))
+    return sum(row in seen for row in rows(held))
 
 
 def split(given: Given, test: float, seed: int) -> Given:
