@@ -5,7 +5,8 @@ N(0, 1), Gaussian noise 0.5, float32. Every measurement is a fresh process, all 
 round, and ratios are those of one round. benchmarks/README.md says what the columns mean.
 
     make peers
-    python benchmarks/mcmc.py [--quick] [--rounds 3] [--chains 1 4 16 64] [--libraries nescio numpyro] [--peers PYTHON] [--scores FILE]
+    python benchmarks/mcmc.py [--quick] [--steady] [--processor --threads 1] [--rounds 3] \
+        [--chains 1 4 16 64] [--libraries nescio numpyro] [--peers PYTHON] [--scores FILE]
 
 Measurements that are done are kept in the scores file (one JSON line each), so an interrupted run goes on where it stopped.
 """
@@ -45,7 +46,11 @@ class Bench:
             return
         python = sys.executable if case[0] == "nescio" else str(self.options.peers)
         spec = {**head, **FIXED, "draws": draws, "seed": turn, "problem": str(self.path)}
-        spec |= {"threads": self.options.threads, "compile": not self.options.quick}
+        spec |= {
+            "threads": self.options.threads,
+            "compile": not self.options.quick,
+            "processor": self.options.processor,
+        }
         got = launch(python, SCRIPTS[case[0]], {name: x for name, x in spec.items() if name != "round"}, cache)
         if job == "steady":
             check_density(" ".join(map(str, case)), got["log_density"], self.arbiter)
@@ -61,9 +66,10 @@ class Bench:
         every = cases(self.options.libraries, self.options.chains)
         for case in every[::-1] if turn % 2 else every:
             draws = lengths(case, self.options.seconds)
-            cache = self.folder / "-".join(map(str, (turn, *case)))  # empty: the compiler has seen nothing
+            fresh = "-".join(map(str, (turn, *case)))  # empty: the compiler has seen nothing
+            cache = self.folder / ("shared" if self.options.steady else fresh)
             self.measure(case, "steady", turn, draws, cache)
-            if self.options.quick:
+            if self.options.quick or self.options.steady:
                 continue
             if case[0] == "nescio":
                 self.measure(case, "first", turn, draws, cache)  # once more, compiled code being on the disk
@@ -79,6 +85,12 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
     parser.add_argument("--libraries", nargs="*", choices=list(SAMPLERS), default=list(SAMPLERS))
     parser.add_argument("--seconds", type=float, default=5.0, help="about how long a timed run is")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument(
+        "--processor", action="store_true", help="processor time, on a machine that is not idle; one thread"
+    )
+    parser.add_argument(
+        "--steady", action="store_true", help="slopes alone, in less time: no set-up from nothing, no short runs"
+    )
     parser.add_argument("--peers", type=Path, default=PEERS, help="the python of the peers' environment")
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--scores", type=Path, help="finished measurements, read and appended to")
@@ -96,7 +108,13 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
     rows = [*costs(bench.measured), *ratios(bench.measured)]
     peers = {name: v for m in bench.measured if m["library"] != "nescio" for name, v in m["versions"].items()}
     settings = {**FIXED, "widths": WIDTHS, "rows": bench.origin, "seconds": options.seconds, "threads": options.threads}
-    settings |= {"chains": options.chains, "libraries": options.libraries, "rounds": options.rounds}
+    settings |= {
+        "processor_time": options.processor,
+        "steady": options.steady,
+        "chains": options.chains,
+        "libraries": options.libraries,
+        "rounds": options.rounds,
+    }
     settings |= {"load_before": before, "load_after": load()}
     command = "python benchmarks/mcmc.py" + (" --quick" if options.quick else "")
     path = keep("mcmc", command, rows, range(options.rounds), options.quick, options.out, peers, settings)

@@ -31,6 +31,7 @@ def repeated(graph: GraphModule, until: int | None = None, width: int = 1) -> tu
 
     `until`: which of the results tells of each of the `width` chains whether it goes on; without it, all turns are made.
     """
+    gathered(graph)
     nodes = list(graph.graph.nodes)
     inputs = [node for node in nodes if node.op == "placeholder"]
     results = nodes[-1].args[0]
@@ -55,6 +56,22 @@ def repeated(graph: GraphModule, until: int | None = None, width: int = 1) -> tu
     )
     whole.output(tuple(whole.call_function(operator.getitem, (after, i + 1)) for i in range(len(results))))
     return GraphModule(root, whole), [getattr(graph, name) for name in constants]
+
+
+def gathered(graph: GraphModule) -> None:
+    """Constants that are single numbers, of one kind, become one: each turn of a loop takes time for each of its arguments."""
+    nodes = [node for node in graph.graph.nodes if node.op == "get_attr"]
+    single = [node for node in nodes if getattr(graph, str(node.target)).dim() == 0]
+    for dtype in {getattr(graph, str(node.target)).dtype for node in single}:
+        own = [node for node in single if getattr(graph, str(node.target)).dtype == dtype]
+        name = f"numbers_{str(dtype).removeprefix('torch.')}"
+        setattr(graph, name, torch.stack([getattr(graph, str(node.target)) for node in own]))
+        for i, node in enumerate(own):
+            with graph.graph.inserting_before(node):
+                all_of_them = graph.graph.get_attr(name)
+                one = graph.graph.call_function(torch.ops.aten.select.int, (all_of_them, 0, i))
+            node.replace_all_uses_with(one)
+            graph.graph.erase_node(node)
 
 
 def going(carried: int, count: int, until: int | None, width: int) -> GraphModule:

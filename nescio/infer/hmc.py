@@ -109,11 +109,13 @@ class HMC(Sampler):
         most = self.together(self.warmup, chains)
         counts, momentum = [self.path(noise) for noise in noises], state.metric.momentum
         momenta = side_by_side([momentum(noise.at("momentum").normal(chains, dim)) for noise in noises], 1, most)
-        coins = side_by_side([noise.at("accept").uniform(chains) for noise in noises], 1, most)
-        lengths = torch.tensor([*counts, *[0] * (most - many)]).repeat(chains, 1)
-        here, course = (state.u, state.log_density, state.gradient), Course(momenta, coins, lengths)
+        coins = side_by_side([noise.at("accept").uniform(chains) for noise in noises], 1, most).double()
+        lengths = coins.new_tensor([*counts, *[0] * (most - many)]).expand(chains, -1)
+        here, course = (state.u, state.log_density, state.gradient), Course(momenta, torch.stack([coins, lengths], 2))
         ends, records = JOURNEY.go(target, batch, here, course, size, state.metric, sum(counts))
-        rows = list(zip(*(x.unbind(1) for x in records), strict=True))[:many]
+        densities, accepts, divergent, energies = records.numbers[:, 1 : many + 1].unbind(2)
+        each = (records.u[:, 1 : many + 1], densities.to(state.log_density), accepts, divergent > 0, energies)
+        rows = list(zip(*(x.unbind(1) for x in each), strict=True))
         infos = [Info(a, d, e, count, size) for (_, _, a, d, e), count in zip(rows, counts, strict=True)]
         new = [state._replace(u=row[0], log_density=row[1], step=state.step + i + 1) for i, row in enumerate(rows)]
         u, log_density, gradient = ends

@@ -16,32 +16,27 @@ from torch import Tensor
 from nescio.infer.adapt import Metric
 from nescio.target import Batch, Gradient, Move, Target
 
-CARRIED = 9  # tensors that a leap hands on to the next
-
-
-def side_by_side(each: Sequence[Tensor], axis: int, most: int) -> Tensor:
-    """What belongs to some steps, side by side along an axis, with room for `most`: machine code is made for one length."""
-    if len(each) == most:
-        return torch.stack(list(each), axis)
-    return torch.stack([*each, *[torch.zeros_like(each[0])] * (most - len(each))], axis)
+GIVEN = 10  # tensors that belong to the chains: as few as can be, for each turn of a loop takes time for each
 
 
 class Course(NamedTuple):
     """What is drawn for some steps before they are taken."""
 
     momenta: Tensor  # (chains, steps, dim)
-    coins: Tensor  # (chains, steps)
-    lengths: Tensor  # (chains, steps)
+    fates: Tensor  # (chains, steps, 2), in double precision: coins for the accept steps, and the numbers of leaps
 
 
 class Records(NamedTuple):
-    """What is known after each step."""
+    """What is known after each step. (chains, steps + 1, ...), the first from before them all"""
 
-    u: Tensor  # (chains, steps, dim)
-    log_density: Tensor  # (chains, steps), and so are the others
-    acceptance: Tensor
-    divergent: Tensor
-    energy: Tensor
+    u: Tensor
+    gradient: Tensor
+    numbers: Tensor  # in double precision: log density, acceptance, divergence, energy
+
+
+def side_by_side(each: Sequence[Tensor], axis: int, most: int) -> Tensor:
+    """What belongs to some steps, along an axis, with room for `most`: machine code is made for one length."""
+    return torch.stack([*each, *[torch.zeros_like(each[0])] * (most - len(each))], axis)
 
 
 @final
@@ -64,30 +59,29 @@ class Journey:
     ) -> tuple[Sequence[Tensor], Records]:
         """From (u, log density, gradient): where the last step ended, and the records of all; `leaps`: in all of the steps."""
         u, log_density, slope = here
-        zero, like = torch.zeros(len(u), dtype=torch.int64), course.coins
-        accepts, energies = like.new_empty(2, *like.shape, dtype=torch.float64)
-        densities, divergent = torch.empty_like(like, dtype=log_density.dtype), torch.empty_like(like, dtype=torch.bool)
-        records = Records(torch.empty_like(course.momenta), densities, accepts, divergent, energies)
-        start = [u, torch.zeros_like(u), log_density, slope, u, log_density, slope, zero, zero]
+        (chains, steps, dim), at = course.momenta.shape, torch.zeros(len(u), 2, dtype=torch.int64)
+        us, slopes = u.new_empty(2, chains, steps + 1, dim)
+        numbers = us.new_empty(chains, steps + 1, 4, dtype=torch.float64)
+        us[:, 0], slopes[:, 0], numbers[:, 0, 0] = u, slope, log_density
+        start, records = [u, torch.zeros_like(u), log_density, slope, at], Records(us, slopes, numbers)
         shared = [torch.tensor(size, dtype=torch.float64), *metric.tensors()]
-        u, _, log_density, slope, *_ = target.advance(self, batch, [*start, *course, *records], shared, times=leaps)
+        u, _, log_density, slope, _ = target.advance(self, batch, [*start, *course, *records], shared, times=leaps)
         return (u, log_density, slope), records
 
     def __call__(self, gradient: Gradient, *given: Tensor) -> tuple[Tensor, ...]:
-        """One leap of step `at`, after `turn` others; both are the same in all chains."""
-        u, p, log_density, slope, u0, log_density0, slope0, at, turn = given[:CARRIED]
-        momenta, coins, lengths, *records = given[CARRIED : CARRIED + 8]
-        size, *metric = given[CARRIED + 8 :]
-        place, begins = at[:1], turn == 0
-        p0, coin, length = (x.index_select(1, place)[:, 0] for x in (momenta, coins, lengths))
-        u0, p, slope0 = (torch.where(begins[:, None], a, b) for a, b in ((u, u0), (p0, p), (slope, slope0)))
-        log_density0 = torch.where(begins, log_density, log_density0)
+        """One leap of step at[:, 0], after at[:, 1] others; both are the same in all chains."""
+        u, p, log_density, slope, at, momenta, fates, *records = given[:GIVEN]
+        size, *metric = given[GIVEN:]
+        place, begins = at[:1, 0], at[:, 1] == 0
+        p0, fate, u0, slope0, before = (x.index_select(1, place)[:, 0] for x in (momenta, fates, *records))
+        p = torch.where(begins[:, None], p0, p)
         u, p, log_density, slope = self.leap(gradient, u, p, log_density, slope, size, *metric)
-        ends = [u0, log_density0, slope0, p0, u, log_density, slope, p]
-        next_u, next_density, next_slope, *info = self.decide(gradient, *ends, coin, *metric)
-        for record, x in zip(records, (next_u, next_density, *info), strict=True):  # that of the last leap stays
-            record.index_copy_(1, place, x[:, None])
-        over = turn + 1 == length
+        ends = [u0, before[:, 0].to(log_density), slope0, p0, u, log_density, slope, p]
+        next_u, next_density, next_slope, *info = self.decide(gradient, *ends, fate[:, 0], *metric)
+        numbers = torch.stack([x.double() for x in (next_density, *info)], 1)
+        for record, x in zip(records, (next_u, next_slope, numbers), strict=True):  # that of the last leap stays
+            record.index_copy_(1, place + 1, x[:, None])
+        over = at[:, 1] + 1 == fate[:, 1]
         u, slope = (torch.where(over[:, None], a, b) for a, b in ((next_u, u), (next_slope, slope)))
         log_density = torch.where(over, next_density, log_density)
-        return u, p, log_density, slope, u0, log_density0, slope0, at + over, torch.where(over, 0, turn + 1)
+        return u, p, log_density, slope, torch.stack([at[:, 0] + over, torch.where(over, 0, at[:, 1] + 1)], 1)

@@ -125,15 +125,13 @@ class MCLMC(Sampler):
     ) -> tuple[State, list[State], list[Info]]:
         (chains, dim), size, tuning = state.u.shape, state.step_size.now, state.tuning
         most = self.together(self.warmup, chains)
-        before, after = side_by_side([noise.normal(2, chains, dim) for noise in noises], 2, most)
-        us = torch.empty_like(before)
-        densities, errors = state.log_density.new_empty(chains, most), us.new_empty(chains, most, dtype=torch.float64)
-        failures, at = torch.empty_like(errors, dtype=torch.bool), torch.zeros(chains, dtype=torch.int64)
-        here = [state.u, state.direction, state.log_density, state.gradient, at]
-        here += [before, after, us, densities, errors, failures]
-        numbers = torch.tensor([size, tuning.length], dtype=torch.float64)
-        shared = [tuning.root, numbers]
+        drawn = side_by_side([noise.normal(2, chains, dim) for noise in noises], 2, most).movedim(0, 2).contiguous()
+        us, numbers = state.u.new_empty(chains, most, dim), state.u.new_empty(chains, most, 3, dtype=torch.float64)
+        at = torch.zeros(chains, dtype=torch.int64)
+        here = [state.u, state.direction, state.log_density, state.gradient, at, drawn, us, numbers]
+        shared = [tuning.root, torch.tensor([size, tuning.length], dtype=torch.float64)]
         u, v, log_density, gradient, _ = target.advance(langevins, batch, here, shared, times=len(noises))
+        densities, errors, failures = numbers[:, :, 0].to(log_density), numbers[:, :, 1], numbers[:, :, 2] > 0
         last = state._replace(
             u=u, direction=v, log_density=log_density, gradient=gradient, step=state.step + len(noises)
         )
@@ -273,22 +271,19 @@ def langevins(
     log_density: Tensor,
     slope: Tensor,
     at: Tensor,
-    before: Tensor,
-    after: Tensor,
+    drawn: Tensor,
     us: Tensor,
-    densities: Tensor,
-    errors: Tensor,
-    failures: Tensor,
-    root: Tensor,
     numbers: Tensor,
+    root: Tensor,
+    sizes: Tensor,
 ) -> tuple[Tensor, ...]:
-    """Step `at` of several (the same in all chains), written into its place."""
+    """Step `at` of several (the same in all chains), its draw and its numbers written into their place."""
     place = at[:1]
-    before, after = (x.index_select(1, place)[:, 0] for x in (before, after))
-    moved = langevin(gradient, u, v, log_density, slope, before, after, root, numbers)
+    before, after = drawn.index_select(1, place)[:, 0].unbind(1)
+    moved = langevin(gradient, u, v, log_density, slope, before, after, root, sizes)
     u, v, log_density, slope, error, failed = moved
-    for record, x in ((us, u), (densities, log_density), (errors, error), (failures, failed)):
-        record.index_copy_(1, place, x[:, None])
+    us.index_copy_(1, place, u[:, None])
+    numbers.index_copy_(1, place, torch.stack([log_density.double(), error, failed.double()], 1)[:, None])
     return u, v, log_density, slope, at + 1
 
 
