@@ -48,7 +48,7 @@ RULES: dict[str, set[str]] = {
         *("model", "laws", "likelihoods", "families", "linalg", "jacobian", "predictive", "functions", "links"),
         *("moments", "network", "store", "diagnose", "densities", "errors", "noise"),
     },
-    "infer": {"target", "model", "posterior", "families", "laws", "likelihoods", "compiled", "handed", *BOTTOM},
+    "infer": {"target", "model", "posterior", "families", "laws", "likelihoods", "compiled", "loop", "handed", *BOTTOM},
     "marginal": {"infer", "target", "model", "posterior", "laws", "likelihoods", *BOTTOM},
     "generative": {
         *("posterior", "model", "network", "laws", "likelihoods", "densities", "predictive", "nets", "errors", "noise"),
@@ -70,7 +70,10 @@ RULES: dict[str, set[str]] = {
         *("nets", "noise", "errors"),
     },
     "report": {"runs", "infer", "target", "model", "posterior", "laws", "likelihoods", "evaluation", *BOTTOM},
-    "cli": {"comparison", "runs", "expressions", "report", "infer", "target", "model", "posterior", "laws", "likelihoods", "evaluation", *BOTTOM},
+    "cli": {
+        *("comparison", "runs", "expressions", "report", "infer", "target", "model", "posterior"),
+        *("laws", "likelihoods", "evaluation", *BOTTOM),
+    },
 }
 # the only third-party packages of a room; everything else needs torch, numpy and the standard library
 OUTSIDE = {
