@@ -123,7 +123,9 @@ class StudentFunctions(Predictive):
         if not 0 < q < 1:
             raise InputError("a quantile's level lies strictly between 0 and 1", str(q), "use 0.5 for the median")
         if not bool((self.shape >= 1).all()):
-            raise InputError("quantiles need a shape of at least 1", f"{float(self.shape.min()):.3g}", "add a row or two")
+            raise InputError(
+                "quantiles need a shape of at least 1", f"{float(self.shape.min()):.3g}", "add a row or two"
+            )
         a = self.shape.double()
         u = 2 * beta_quantile(q, a, a) - 1
         t = (2 * a).sqrt() * u / (1 - u.square()).sqrt()

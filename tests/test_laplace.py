@@ -282,7 +282,9 @@ def test_refusals() -> None:
         evidence(fit(Model(nn.Linear(2, 1).double(), Flat(), Gaussian(0.3)), data, Laplace(full)))
     with pytest.raises(UnsupportedError, match=r"known at a mode .* got Draws"):
         evidence(fit(small(), data, MAP(epochs=1)))
-    with pytest.raises(InputError, match=r"one of the prior's or the likelihood's; got 'scale'; the names are \['prior"):
+    with pytest.raises(
+        InputError, match=r"one of the prior's or the likelihood's; got 'scale'; the names are \['prior"
+    ):
         evidence(fit(small(Normal(0, Learned(1.0))), data, Laplace(full)), {"scale": torch.ones(())})
 
 

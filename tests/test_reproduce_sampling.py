@@ -179,7 +179,12 @@ def test_truth_resumes_and_keeps_to_its_budget(truth: Path, tmp_path: Path, monk
 
     def score(path: Path, name: str, chains: int, device: str) -> dict[str, Any]:
         scored.append(f"{path.stem}, {name}")
-        own = {"row": scored[-1], "n": chains * reproduce.DRAWS, "settings": repr(reproduce.METHODS[name]), "right": True}
+        own = {
+            "row": scored[-1],
+            "n": chains * reproduce.DRAWS,
+            "settings": repr(reproduce.METHODS[name]),
+            "right": True,
+        }
         return own | {"ours": 0.0, "sd_error": 0.0, "seconds": 0.0, "acceptance": 1.0, "made": reproduce.origin()}
 
     monkeypatch.setattr(reproduce, "score", score)

@@ -74,9 +74,7 @@ def auroc(inside: Tensor, outside: Tensor, level: float = 0.95) -> Estimate:
     over = (whole[m:] - above) / m  # (n,), part of the inside points below each outside one
     under = 1 - (whole[:m] - midranks(a)) / n  # (m,)
     variance = float(over.var() / n if n > 1 else 0.0) + float(under.var() / m if m > 1 else 0.0)
-    if (
-        not 0 < value < 1 or variance == 0
-    ):  # told apart without a fault, so no spread is seen: the rule of three
+    if not 0 < value < 1 or variance == 0:  # told apart without a fault, so no spread is seen: the rule of three
         wide = min(1.0, 3 / min(m, n))
         return Estimate(value, max(0.0, value - wide), min(1.0, value + wide))
     z = float(ndtri(torch.tensor((1 + level) / 2, dtype=torch.float64)))

@@ -54,7 +54,9 @@ class Block(NamedTuple):
 class Factor(nn.Module, ABC):
     """The law of some blocks, laid end to end. Random numbers come from torch's global generator, which the caller has keyed."""
 
-    noncentred: ClassVar[bool] = False  # whether the first block scales the others; `kl` is then given laws at scale one
+    noncentred: ClassVar[bool] = (
+        False  # whether the first block scales the others; `kl` is then given laws at scale one
+    )
 
     def __init__(self, *blocks: Block) -> None:
         super().__init__()
