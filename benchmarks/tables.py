@@ -125,7 +125,7 @@ def main() -> None:
 def finish(lines: list[dict[str, Any]], given: argparse.Namespace) -> None:
     rows = table(lines)
     for row in rows:
-        print(f"{row['row']:28} {row['metric']:9} {row['ours']:8.3f} ± {row['se']:.3f}  n={row['n']}")
+        print(f"{row['row']:28} {row['metric']:9} {row['ours']:8.3f} ± {row['se'] or math.nan:.3f}  n={row['n']}")
     command = "python " + " ".join(["benchmarks/tables.py", *[a for a in sys.argv[1:] if not a.startswith("/")]])
     settings = {
         "splits": sorted({line["split"] for line in lines}),
@@ -150,7 +150,7 @@ def table(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
         own = {line["split"]: line for line in lines if line["table"] == name and line["library"] == "nescio"}
         for library in dict.fromkeys(line["library"] for line in lines):
             mine = [line for line in lines if line["table"] == name and line["library"] == library]
-            for metric in ("nll", "coverage", "rmse", "seconds"):
+            for metric in ("nll", "coverage", "rmse", "seconds") if mine else ():
                 values = np.array([line[metric] for line in mine])
                 se = float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else math.nan
                 row = {
@@ -158,7 +158,7 @@ def table(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
                     "metric": metric,
                     "mark": "own",
                     "ours": float(values.mean()),
-                    "se": se,
+                    "se": None if math.isnan(se) else se,
                 }
                 row |= {"published": None, "n": len(values), "checklist": ["000-37"]}
                 pairs = [line["nll"] - own[line["split"]]["nll"] for line in mine if line["split"] in own]
