@@ -6,9 +6,9 @@ deviation (4.5% for the few-rows case: heavier tails), and for the logistic mode
 z), a mean within 0.02 sd: four standard errors, a false alarm once in 630 runs of its 25 means. With fewer draws the bounds in sd and
 per cent widen as 1/√n, with more they stay. Chains start at least squares and adapt together in the warm-up; AdjustedMCLMC, whose own
 adaptation is made for chains that are already spread, begins where 600 steps of HMC end (rows that name 300 began there, which was too
-few for earn_height: its weights had not begun to spread, one of 4000 chains ended far out, and the row was wrong. Rows that name `draws=1` are of 40 000 chains
-with one draw each.) Steps are small, an acceptance of 0.99 for every file: at the usual goals all four were
-off by 0.07 sd in the noise of the few-rows case, five rows for seven weights, because no step of the usual size gets into the neck
+few for earn_height: its weights had not begun to spread, and the row was wrong, a standard deviation 70% too large; it is dropped, to
+be made anew. Rows that name `draws=1` are of 40 000 chains with one draw each.) Steps are small, an acceptance of 0.99 for every file:
+at the usual goals all four were off by 0.07 sd in the noise of the few-rows case, five rows for seven weights, because no step of the usual size gets into the neck
 where the noise is small and the weights have as little room. Before any sampling the log density at a stated point must be that of
 the reference to 1e-9. The linear references (mean, sd, to rounding) were made by quadrature in 50 digits.
 
