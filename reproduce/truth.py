@@ -8,9 +8,10 @@ per cent widen as 1/√n, with more they stay. Chains start at least squares and
 adaptation is made for chains that are already spread, begins where 600 steps of HMC end (rows that name 300 began there, which was too
 few for earn_height: its weights had not begun to spread, and the row was wrong, a standard deviation 70% too large; it is dropped, to
 be made anew. Rows that name `draws=1` are of 40 000 chains with one draw each.) Steps are small, an acceptance of 0.99 for every file:
-at the usual goals all four were off by 0.07 sd in the noise of the few-rows case, five rows for seven weights, because no step of the usual size gets into the neck
-where the noise is small and the weights have as little room. Before any sampling the log density at a stated point must be that of
-the reference to 1e-9. The linear references (mean, sd, to rounding) were made by quadrature in 50 digits.
+at the usual goals all four were off by 0.07 sd in the noise of the few-rows case, five rows for seven weights, because no step of the
+usual size gets into the neck where the noise is small and the weights have as little room. Before any sampling
+the log density at a stated point must be that of the reference to 1e-9. The linear references (mean, sd, to rounding)
+were made by quadrature in 50 digits.
 
     python reproduce/truth.py --truth FOLDER [--chains 4000] [--device cuda] [--quick] [--only kilpisjarvi] [--methods HMC NUTS]
                               [--budget SECONDS] [--out FOLDER] [--rows FILE]
