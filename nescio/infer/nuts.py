@@ -36,7 +36,11 @@ from nescio.noise import Noise
 from nescio.posterior.posterior import Ends
 from nescio.target import Batch, Gradient, Target
 
-FLAT, GOING = 27, 25  # tensors of a Tree, and which of them tells that it grows
+FLAT, GOING, VECTORS = (
+    3,
+    2,
+    12,
+)  # tensors of a flat Tree, which of them tells that it grows, and how many vectors it has
 LEAVES = 64  # whose coins are drawn together, and that machine code may add in one call
 LEAVES_GPU = 8  # where a call cannot end early: then chains that have ended are let go
 
@@ -94,12 +98,25 @@ class Tree(NamedTuple):
     leaf: Tensor  # how many there were: the same in all chains that still grow
 
     def flat(self) -> tuple[Tensor, ...]:
-        return *self.end, *self.other, *self.old, *self.new, self.total, self.near, *self.stack, *self[7:]
+        """As few tensors as can be, for each turn of a loop in machine code takes time for each: vectors, numbers, and who grows."""
+        end, other, old, new = self[:4]
+        vectors = [end.u, end.p, end.gradient, other.u, other.p, other.gradient, old.u, old.gradient]
+        vectors = torch.stack([*vectors, new.u, new.gradient, self.total, self.near], 1)
+        numbers = [end.log_density, other.log_density, old.log_density, new.log_density, old.weight, new.weight]
+        numbers += [self.acceptance, self.leapfrogs, self.divergent, self.depth, self.leaf]
+        return torch.cat([vectors, *self.stack], 1), torch.stack([x.double() for x in numbers], 1), self.going
 
     @staticmethod
-    def of(flat: Sequence[Tensor]) -> Tree:
-        end, other, old, new = Point(*flat[:4]), Point(*flat[4:8]), Drawn(*flat[8:12]), Drawn(*flat[12:16])
-        return Tree._make([end, other, old, new, *flat[16:18], Stretch(*flat[18:21]), *flat[21:]])
+    def of(flat: Sequence[Tensor], like: Tensor) -> Tree:
+        """`like` is a log density."""
+        vectors, numbers, going = flat
+        rows, stack = vectors[:, :VECTORS].unbind(1), Stretch(*vectors[:, VECTORS:].chunk(3, 1))
+        own = numbers.unbind(1)
+        a, b, c, d = (x.to(like) for x in own[:4])
+        end, other = Point(rows[0], rows[1], a, rows[2]), Point(rows[3], rows[4], b, rows[5])
+        old, new = Drawn(rows[6], c, rows[7], own[4]), Drawn(rows[8], d, rows[9], own[5])
+        leapfrogs, depth, leaf = (own[i].long() for i in (7, 9, 10))
+        return Tree(end, other, old, new, rows[10], rows[11], stack, own[6], leapfrogs, own[8] > 0, depth, going, leaf)
 
     @staticmethod
     def start(state: State, p: Tensor, depth: int) -> Tree:
@@ -154,7 +171,7 @@ class NUTS(Sampler):
         accept = tree.acceptance / tree.leapfrogs
         kinetic = 0.5 * (p0 * metric.velocity(p0)).sum(1, dtype=torch.float64)
         info = Info(accept, tree.divergent, kinetic - state.log_density, tree.depth, tree.leapfrogs, size)
-        u, log_density, gradient, _ = tree.old
+        u, log_density, gradient, _ = (x.contiguous() for x in tree.old)  # of a tree that was flat, which is let go
         new = state._replace(u=u, log_density=log_density, gradient=gradient, step=state.step + 1)
         return (adapt(new, float(accept.mean()), self.acceptance, self.warmup, self.dense) if warm else new), info
 
@@ -174,7 +191,8 @@ def grow(target: Target, batch: Batch, tree: Tree, given: Sequence[Tensor], metr
             coins = noise.at("leaf", leaves // LEAVES).uniform(chains, LEAVES)
         here = [*tree.flat(), *given, coins[rows]]
         most = 1 if target.code is None else LEAVES_GPU if rows.is_cuda else LEAVES - leaves % LEAVES
-        tree = Tree.of(target.advance(leaf, batch, here, metric.tensors(), times=most, until=GOING))
+        flat = target.advance(leaf, batch, here, metric.tensors(), times=most, until=GOING)
+        tree = Tree.of(flat, tree.old.log_density)
         leaves = leaves + most if rows.is_cuda else int(tree.leaf[0])
         going = tree.going
         if not bool(going.all()):
@@ -193,7 +211,7 @@ def placed(rows: Tensor, whole: Tensor, some: Tensor) -> Tensor:
 def leaf(gradient: Gradient, *tensors: Tensor) -> tuple[Tensor, ...]:
     """One leaf more; if it is the last of a new half, that half joins the trajectory and the next one begins."""
     tree, (sizes, halves, p0, began, coins), held = (
-        Tree.of(tensors[:FLAT]),
+        Tree.of(tensors[:FLAT], tensors[FLAT + 3]),
         tensors[FLAT : FLAT + 5],
         tensors[FLAT + 5 :],
     )
