@@ -118,7 +118,7 @@ def test_trainings_quick(
     assert {line["job"]["kind"] for line in lines} == set(reproduce.KINDS)
     for line in lines:
         assert ("nll, MC" in line) == (line["job"]["kind"] != "none")
-        if line["job"]["kind"] != "none":
+        if line["job"]["kind"] not in ("none", "mean field", "ensemble"):
             assert abs(line["nll, MC"] - line["nll, standard"]) > 1e-5
     before = path.read_text()
     monkeypatch.setattr(reproduce, "fit", None)  # nobody trains a second time

@@ -8,7 +8,8 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -31,7 +32,9 @@ def tensors_in(value: object) -> Iterator[Tensor]:
         for item in value:
             yield from tensors_in(item)
     elif is_dataclass(value):
-        yield from tensors_in({f.name: getattr(value, f.name) for f in fields(value)})
+        kind = type(value)  # what it was asked before is no part of it
+        own = {n: x for n, x in vars(value).items() if not isinstance(getattr(kind, n, None), cached_property)}
+        yield from tensors_in(own)
 
 
 def digest(tensors: Iterable[Tensor]) -> str:
