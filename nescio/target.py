@@ -274,7 +274,8 @@ class Bound(NamedTuple):
 
     def gradient(self, u: Tensor, statistics: Params, training: bool) -> tuple[Tensor, Tensor, Params]:
         self.check()
-        u = u.detach().requires_grad_()
+        # written down once: a compiler that melts it into its uses would work it out again for every row of the data
+        u = u.detach().as_strided(u.shape, u.stride()).requires_grad_()
         if training:
             value, after = self.target.log_posterior(u, self.batch, statistics)
         else:

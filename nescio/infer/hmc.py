@@ -112,14 +112,14 @@ class HMC(Sampler):
         coins = side_by_side([noise.at("accept").uniform(chains) for noise in noises], 1, most).double()
         lengths = coins.new_tensor([*counts, *[0] * (most - many)]).expand(chains, -1)
         here, course = (state.u, state.log_density, state.gradient), Course(momenta, torch.stack([coins, lengths], 2))
-        ends, records = JOURNEY.go(target, batch, here, course, size, state.metric, sum(counts))
+        records = JOURNEY.go(target, batch, here, course, size, state.metric, sum(counts))
         densities, accepts, divergent, energies = records.numbers[:, 1 : many + 1].unbind(2)
         each = (records.u[:, 1 : many + 1], densities.to(state.log_density), accepts, divergent > 0, energies)
         rows = list(zip(*(x.unbind(1) for x in each), strict=True))
         infos = [Info(a, d, e, count, size) for (_, _, a, d, e), count in zip(rows, counts, strict=True)]
         new = [state._replace(u=row[0], log_density=row[1], step=state.step + i + 1) for i, row in enumerate(rows)]
-        u, log_density, gradient = ends
-        last = state._replace(u=u, log_density=log_density, gradient=gradient, step=state.step + many)
+        u, log_density, gradient = (x.clone() for x in (*rows[-1][:2], records.gradient[:, many]))
+        last = new[-1]._replace(u=u, log_density=log_density, gradient=gradient)
         if warm:
             last = adapt(last, float(infos[0].acceptance.mean()), self.acceptance, self.warmup, self.dense)
         return last, new, infos

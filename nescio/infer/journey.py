@@ -16,7 +16,7 @@ from torch import Tensor
 from nescio.infer.adapt import Metric
 from nescio.target import Batch, Gradient, Move, Target
 
-GIVEN = 10  # tensors that belong to the chains: as few as can be, for each turn of a loop takes time for each
+GIVEN = 7  # tensors that belong to the chains: as few as can be, for each turn of a loop takes time for each
 
 
 class Course(NamedTuple):
@@ -56,32 +56,31 @@ class Journey:
         size: float,
         metric: Metric,
         leaps: int,
-    ) -> tuple[Sequence[Tensor], Records]:
-        """From (u, log density, gradient): where the last step ended, and the records of all; `leaps`: in all of the steps."""
+    ) -> Records:
+        """From (u, log density, gradient); `leaps`: in all of the steps."""
         u, log_density, slope = here
-        (chains, steps, dim), at = course.momenta.shape, torch.zeros(len(u), 2, dtype=torch.int64)
+        chains, steps, dim = course.momenta.shape
         us, slopes = u.new_empty(2, chains, steps + 1, dim)
         numbers = us.new_empty(chains, steps + 1, 4, dtype=torch.float64)
         us[:, 0], slopes[:, 0], numbers[:, 0, 0] = u, slope, log_density
-        start, records = [u, torch.zeros_like(u), log_density, slope, at], Records(us, slopes, numbers)
-        shared = [torch.tensor(size, dtype=torch.float64), *metric.tensors()]
-        u, _, log_density, slope, _ = target.advance(self, batch, [*start, *course, *records], shared, times=leaps)
-        return (u, log_density, slope), records
+        start = [torch.zeros(chains, 3, dim, dtype=u.dtype), torch.zeros(chains, 2, dtype=torch.int64)]
+        records, shared = Records(us, slopes, numbers), [torch.tensor(size, dtype=torch.float64), *metric.tensors()]
+        target.advance(self, batch, [*start, *course, *records], shared, times=leaps)
+        return records
 
     def __call__(self, gradient: Gradient, *given: Tensor) -> tuple[Tensor, ...]:
-        """One leap of step at[:, 0], after at[:, 1] others; both are the same in all chains."""
-        u, p, log_density, slope, at, momenta, fates, *records = given[:GIVEN]
+        """One leap. Handed on: u, p and gradient; and which step it is, and how many leaps it had, the same in all chains."""
+        vectors, counts, momenta, fates, *records = given[:GIVEN]
         size, *metric = given[GIVEN:]
-        place, begins = at[:1, 0], at[:, 1] == 0
+        (u, p, slope), (step, turn), place = vectors.unbind(1), counts.unbind(1), counts[:1, 0]
         p0, fate, u0, slope0, before = (x.index_select(1, place)[:, 0] for x in (momenta, fates, *records))
-        p = torch.where(begins[:, None], p0, p)
-        u, p, log_density, slope = self.leap(gradient, u, p, log_density, slope, size, *metric)
-        ends = [u0, before[:, 0].to(log_density), slope0, p0, u, log_density, slope, p]
+        first, log_density = (turn == 0)[:, None], before[:, 0]
+        u, p, slope = (torch.where(first, a, b) for a, b in ((u0, u), (p0, p), (slope0, slope)))
+        u, p, density, slope = self.leap(gradient, u, p, log_density, slope, size, *metric)
+        ends = [u0, log_density.to(density), slope0, p0, u, density, slope, p]
         next_u, next_density, next_slope, *info = self.decide(gradient, *ends, fate[:, 0], *metric)
-        numbers = torch.stack([x.double() for x in (next_density, *info)], 1)
-        for record, x in zip(records, (next_u, next_slope, numbers), strict=True):  # that of the last leap stays
+        made = torch.stack([x.double() for x in (next_density, *info)], 1)
+        for record, x in zip(records, (next_u, next_slope, made), strict=True):  # that of the last leap stays
             record.index_copy_(1, place + 1, x[:, None])
-        over = at[:, 1] + 1 == fate[:, 1]
-        u, slope = (torch.where(over[:, None], a, b) for a, b in ((next_u, u), (next_slope, slope)))
-        log_density = torch.where(over, next_density, log_density)
-        return u, p, log_density, slope, torch.stack([at[:, 0] + over, torch.where(over, 0, at[:, 1] + 1)], 1)
+        over = turn + 1 == fate[:, 1]
+        return torch.stack([u, p, slope], 1), torch.stack([step + over, torch.where(over, 0, turn + 1)], 1)

@@ -127,10 +127,13 @@ class MCLMC(Sampler):
         most = self.together(self.warmup, chains)
         drawn = side_by_side([noise.normal(2, chains, dim) for noise in noises], 2, most).movedim(0, 2).contiguous()
         us, numbers = state.u.new_empty(chains, most, dim), state.u.new_empty(chains, most, 3, dtype=torch.float64)
-        at = torch.zeros(chains, dtype=torch.int64)
-        here = [state.u, state.direction, state.log_density, state.gradient, at, drawn, us, numbers]
+        vectors = torch.stack([state.u, state.direction, state.gradient], 1)
+        here = torch.stack([state.log_density.double(), torch.zeros(chains, dtype=torch.float64)], 1)
         shared = [tuning.root, torch.tensor([size, tuning.length], dtype=torch.float64)]
-        u, v, log_density, gradient, _ = target.advance(langevins, batch, here, shared, times=len(noises))
+        given = [vectors, here, drawn, us, numbers]
+        vectors, here = target.advance(langevins, batch, given, shared, times=len(noises))
+        u, v, gradient = (x.clone() for x in vectors.unbind(1))
+        log_density = here[:, 0].to(state.log_density)
         densities, errors, failures = numbers[:, :, 0].to(log_density), numbers[:, :, 1], numbers[:, :, 2] > 0
         last = state._replace(
             u=u, direction=v, log_density=log_density, gradient=gradient, step=state.step + len(noises)
@@ -266,25 +269,27 @@ def langevin(
 
 def langevins(
     gradient: Gradient,
-    u: Tensor,
-    v: Tensor,
-    log_density: Tensor,
-    slope: Tensor,
-    at: Tensor,
+    vectors: Tensor,
+    here: Tensor,
     drawn: Tensor,
     us: Tensor,
     numbers: Tensor,
     root: Tensor,
     sizes: Tensor,
 ) -> tuple[Tensor, ...]:
-    """Step `at` of several (the same in all chains), its draw and its numbers written into their place."""
-    place = at[:1]
+    """One of several steps, its draw and its numbers written into their place.
+
+    `vectors`: u, v and the gradient; `here`: log density, and which step it is, the same in all chains. As few tensors as can be, for
+    each turn of a loop takes time for each.
+    """
+    (u, v, slope), (log_density, at) = vectors.unbind(1), here.unbind(1)
+    place = at[:1].long()
     before, after = drawn.index_select(1, place)[:, 0].unbind(1)
     moved = langevin(gradient, u, v, log_density, slope, before, after, root, sizes)
     u, v, log_density, slope, error, failed = moved
     us.index_copy_(1, place, u[:, None])
     numbers.index_copy_(1, place, torch.stack([log_density.double(), error, failed.double()], 1)[:, None])
-    return u, v, log_density, slope, at + 1
+    return torch.stack([u, v, slope], 1), torch.stack([log_density.double(), at + 1], 1)
 
 
 def begin(target: Target, ends: Ends, noise: Noise, size: EnergyStep | StepSize, tuning: Tuning) -> State:

@@ -171,7 +171,7 @@ class NUTS(Sampler):
         accept = tree.acceptance / tree.leapfrogs
         kinetic = 0.5 * (p0 * metric.velocity(p0)).sum(1, dtype=torch.float64)
         info = Info(accept, tree.divergent, kinetic - state.log_density, tree.depth, tree.leapfrogs, size)
-        u, log_density, gradient, _ = (x.contiguous() for x in tree.old)  # of a tree that was flat, which is let go
+        u, log_density, gradient, _ = (x.clone() for x in tree.old)  # parts of a flat tree, which is let go
         new = state._replace(u=u, log_density=log_density, gradient=gradient, step=state.step + 1)
         return (adapt(new, float(accept.mean()), self.acceptance, self.warmup, self.dense) if warm else new), info
 
