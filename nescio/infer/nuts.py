@@ -149,7 +149,9 @@ class NUTS(Sampler):
         return source.size  # a density is compared with itself: all data, always
 
     def gradients(self) -> float:
-        return min(2.0**self.max_depth - 1, 7.0)  # a guess, and a low one: its code has versions for fewer chains, slow to make
+        return min(
+            2.0**self.max_depth - 1, 7.0
+        )  # a guess, and a low one: its code has versions for fewer chains, slow to make
 
     def init(self, target: Target, ends: Ends, noise: Noise) -> State:
         u = target.u(ends.theta)
