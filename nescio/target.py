@@ -76,6 +76,10 @@ class Target:
         """How many entries are free."""
         return self.model.dim if self.slots is None else len(self.slots)
 
+    def work(self, chains: int) -> float:
+        """About how many multiplications a gradient takes: one for each row and weight, if none is used twice."""
+        return float(chains) * self.size * self.dim
+
     def free(self, mask: Tensor, theta: Tensor) -> Target:
         """Only these entries move; the others stay where the values theta (chains, dim) put them."""
         if bool(mask.all()):

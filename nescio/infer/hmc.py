@@ -20,13 +20,12 @@ from torch import Tensor
 
 from nescio.data.source import Source
 from nescio.infer.adapt import Metric, Moments, StepSize, Windows, identity, remade
-from nescio.infer.journey import Course, Journey, side_by_side
+from nescio.infer.journey import Course, Journey, side_by_side, stride
 from nescio.infer.sampler import Sampler
 from nescio.noise import Noise
 from nescio.posterior.posterior import Ends
 from nescio.target import Batch, Gradient, Target
 
-TOGETHER = 16  # steps, times chains, in one call of machine code
 DIVERGENT = 1000.0  # an energy error above this is a divergence
 LEAST_DRAWS = 10  # from which a metric is estimated; a window with fewer goes on into the next
 
@@ -98,15 +97,15 @@ class HMC(Sampler):
         info = Info(accept, divergent, energy, count, size)
         return (adapt(new, float(accept.mean()), self.acceptance, self.warmup, self.dense) if warm else new), info
 
-    def together(self, step: int, chains: int) -> int:
-        return 1 if step < self.warmup else max(1, TOGETHER // chains)
+    def together(self, step: int, work: float) -> int:
+        return 1 if step < self.warmup else stride(self.gradients() * work)
 
     def several(
         self, target: Target, state: State, batch: Batch, noises: Sequence[Noise]
     ) -> tuple[State, list[State], list[Info]]:
         warm, (chains, dim), many = state.step < self.warmup, state.u.shape, len(noises)
         size = state.step_size.now if warm else state.step_size.best
-        most = self.together(self.warmup, chains)
+        most = self.together(self.warmup, target.work(chains))
         counts, momentum = [self.path(noise) for noise in noises], state.metric.momentum
         momenta = side_by_side([momentum(noise.at("momentum").normal(chains, dim)) for noise in noises], 1, most)
         coins = side_by_side([noise.at("accept").uniform(chains) for noise in noises], 1, most).double()

@@ -72,9 +72,9 @@ class Iterative(Method):
     def step(self, target: Target, state: Any, batch: Batch, noise: Noise) -> tuple[Any, Any]:
         """(next State, Info for the diagnostics or None)."""
 
-    def together(self, step: int, chains: int) -> int:
-        """How many steps, this one the first, `several` takes in one call of machine code: a few milliseconds of them at most, for
-        nobody can be told or stop it meanwhile. 0 for a method that has no `several`."""
+    def together(self, step: int, work: float) -> int:
+        """How many steps, this one the first, `several` takes in one call of machine code: some milliseconds of them, for nobody can be
+        told or stop it meanwhile. `work`: about how many multiplications a gradient takes. 0 for a method that has no `several`."""
         return 0
 
     def several(
@@ -169,7 +169,7 @@ def drive_block(
                 order = run.noise.at("epoch", epoch).permutations(chains, target.size)
             index = None if order is None else order[:, bounds[position] : bounds[position + 1]]
             batch_now = target.batch(index)._replace(part=step / total, closes=position + 1 == per_epoch)
-            count = min(method.together(step, chains), total - step) if strides else 0
+            count = min(method.together(step, target.work(chains)), total - step) if strides else 0
             if count:
                 noises = [run.noise.at("step", step + i) for i in range(count)]
                 state, states, infos = method.several(target, state, batch_now, noises)

@@ -16,7 +16,13 @@ from torch import Tensor
 from nescio.infer.adapt import Metric
 from nescio.target import Batch, Gradient, Move, Target
 
+MOST, WORK = 64, 1e8  # steps in one call, and multiplications
 GIVEN = 7  # tensors that belong to the chains: as few as can be, for each turn of a loop takes time for each
+
+
+def stride(work: float) -> int:
+    """How many steps that each take so many multiplications: some milliseconds of them."""
+    return max(1, min(MOST, int(WORK / work)))
 
 
 class Course(NamedTuple):

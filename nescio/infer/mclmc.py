@@ -21,13 +21,12 @@ from nescio.data.source import Source
 from nescio.errors import InputError, UnsupportedError
 from nescio.infer.adapt import StepSize
 from nescio.infer.isokinetic import Plan, Point, Tuning, correlation_time, directions, normalise, path, refresh, step
-from nescio.infer.journey import side_by_side
+from nescio.infer.journey import side_by_side, stride
 from nescio.infer.sampler import Sampler
 from nescio.noise import Noise
 from nescio.posterior.posterior import Ends
 from nescio.target import Batch, Gradient, Target
 
-TOGETHER = 32  # steps, times chains, in one call of machine code
 DIVERGENT = 1000.0  # an energy error above this, or above the number of dimensions, is a divergence
 
 
@@ -117,14 +116,14 @@ class MCLMC(Sampler):
         lost = failed & old.log_density.isfinite() & old.gradient.isfinite().all(1)
         return self.adapt(new, error.cpu(), lost.cpu())
 
-    def together(self, step: int, chains: int) -> int:
-        return 1 if step < self.warmup else max(1, TOGETHER // chains)
+    def together(self, step: int, work: float) -> int:
+        return 1 if step < self.warmup else stride(self.gradients() * work)
 
     def several(
         self, target: Target, state: State, batch: Batch, noises: Sequence[Noise]
     ) -> tuple[State, list[State], list[Info]]:
         (chains, dim), size, tuning = state.u.shape, state.step_size.now, state.tuning
-        most = self.together(self.warmup, chains)
+        most = self.together(self.warmup, target.work(chains))
         drawn = side_by_side([noise.normal(2, chains, dim) for noise in noises], 2, most).movedim(0, 2).contiguous()
         us, numbers = state.u.new_empty(chains, most, dim), state.u.new_empty(chains, most, 3, dtype=torch.float64)
         vectors = torch.stack([state.u, state.direction, state.gradient], 1)
