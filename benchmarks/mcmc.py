@@ -105,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
         bench = Bench(options, Path(folder))
         for turn in range(options.rounds):
             bench.round(turn)
-    rows = [*costs(bench.measured), *ratios(bench.measured)]
+    rows, rounds = [*costs(bench.measured), *ratios(bench.measured)], {m["round"] for m in bench.measured}
     peers = {name: v for m in bench.measured if m["library"] != "nescio" for name, v in m["versions"].items()}
     settings = {**FIXED, "widths": WIDTHS, "rows": bench.origin, "seconds": options.seconds, "threads": options.threads}
     settings |= {
@@ -113,11 +113,11 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
         "steady": options.steady,
         "chains": options.chains,
         "libraries": options.libraries,
-        "rounds": options.rounds,
+        "rounds": len(rounds),
     }
     settings |= {"load_before": before, "load_after": load()}
     command = "python benchmarks/mcmc.py" + (" --quick" if options.quick else "")
-    path = keep("mcmc", command, rows, range(options.rounds), options.quick, options.out, peers, settings)
+    path = keep("mcmc", command, rows, sorted(rounds), options.quick, options.out, peers, settings)
     print(f"data: {bench.origin}\n{show(rows)}\nwritten to {path.name}")
     return rows
 
