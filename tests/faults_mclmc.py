@@ -11,8 +11,9 @@ import torch
 from fault import Fault
 from torch import Tensor
 
-from nescio.infer import isokinetic, mclmc
-from nescio.infer.mclmc import AdjustedMCLMC, EnergyStep, State
+from nescio.infer import adjusted, isokinetic, mclmc
+from nescio.infer.adjusted import AdjustedMCLMC
+from nescio.infer.microcanonical import EnergyStep, State
 
 kick, path, refresh, update = isokinetic.kick, isokinetic.path, isokinetic.refresh, EnergyStep.update
 
@@ -68,7 +69,7 @@ def never_shrinks(self: EnergyStep, error: Tensor, failed: Tensor, goal: float) 
 
 def mismatched(patch: pytest.MonkeyPatch) -> None:
     """The number of steps is taken from a length half of that which was tuned."""
-    patch.setattr(mclmc, "jittered", lambda mean, uniform: checks.jittered(max(mean / 2, 1.0), uniform))
+    patch.setattr(adjusted, "jittered", lambda mean, uniform: checks.jittered(max(mean / 2, 1.0), uniform))
 
 
 def keeps_tuning(patch: pytest.MonkeyPatch) -> None:
@@ -96,10 +97,14 @@ FAULTS = [
         setting(mclmc, "refresh", lambda v, z, size, length: refresh(v, z, size / 2, length)),
         checks.check_decoherence,
     ),
-    Fault("isokinetic accept step missing", setting(mclmc, "path", always_accepted), checks.check_invariant_gaussian),
-    Fault("accept step missing, skewed", setting(mclmc, "path", always_accepted), checks.check_invariant_skewed),
-    Fault("accepted without the volume", setting(mclmc, "path", without_volume), checks.check_invariant_gaussian),
-    Fault("directions never refreshed", setting(mclmc, "directions", one_direction), checks.check_invariant_gaussian),
+    Fault(
+        "isokinetic accept step missing", setting(adjusted, "path", always_accepted), checks.check_invariant_gaussian
+    ),
+    Fault("accept step missing, skewed", setting(adjusted, "path", always_accepted), checks.check_invariant_skewed),
+    Fault("accepted without the volume", setting(adjusted, "path", without_volume), checks.check_invariant_gaussian),
+    Fault(
+        "directions never refreshed", setting(adjusted, "directions", one_direction), checks.check_invariant_gaussian
+    ),
     Fault(
         "guard against NaN dead",
         setting(mclmc, "finite", lambda end, error: torch.ones_like(error) > 0),

@@ -22,8 +22,10 @@ from torch import Tensor
 
 from nescio import InputError, UnsupportedError, fit
 from nescio.infer import MAP
+from nescio.infer.adjusted import AdjustedMCLMC, jittered
 from nescio.infer.isokinetic import Plan, Point, Tuning, correlation_time, kick, normalise, path
-from nescio.infer.mclmc import MCLMC, AdjustedMCLMC, Info, State, jittered
+from nescio.infer.mclmc import MCLMC
+from nescio.infer.microcanonical import Info, State
 from nescio.infer.sampler import Sampler
 from nescio.laws import Normal
 from nescio.posterior import Draws

@@ -1,5 +1,6 @@
 """Methods: from a target to a posterior."""
 
+from nescio.infer.adjusted import AdjustedMCLMC
 from nescio.infer.default import default
 from nescio.infer.hmc import HMC
 from nescio.infer.iterative import Iterative
@@ -7,7 +8,7 @@ from nescio.infer.ivon import IVON
 from nescio.infer.langevin import MALA, ULA
 from nescio.infer.laplace import Laplace
 from nescio.infer.map import MAP
-from nescio.infer.mclmc import MCLMC, AdjustedMCLMC
+from nescio.infer.mclmc import MCLMC
 from nescio.infer.method import Method, Progress, fit
 from nescio.infer.metropolis import Metropolis
 from nescio.infer.neural_linear import NeuralLinear

@@ -32,15 +32,11 @@ from nescio.errors import InputError
 from nescio.infer.adapt import Metric, Moments, StepSize, identity, remade
 from nescio.infer.hmc import DIVERGENT, Began, State, adapt, energy_error, leap, summary
 from nescio.infer.sampler import Sampler
+from nescio.infer.tree import FLAT, GOING, Drawn, Point, Stretch, Tree
 from nescio.noise import Noise
 from nescio.posterior.posterior import Ends
 from nescio.target import Batch, Gradient, Target
 
-FLAT, GOING, VECTORS = (
-    3,
-    2,
-    12,
-)  # tensors of a flat Tree, which of them tells that it grows, and how many vectors it has
 LEAVES = 64  # whose coins are drawn together, and that machine code may add in one call
 LEAVES_GPU = 8  # where a call cannot end early: then chains that have ended are let go
 
@@ -52,81 +48,6 @@ class Info(NamedTuple):
     depth: Tensor  # (chains,), doublings that were kept
     leapfrogs: Tensor  # (chains,), those of thrown-away halves included
     step_size: float
-
-
-class Point(NamedTuple):
-    """In phase space."""
-
-    u: Tensor  # (chains, dim)
-    p: Tensor
-    log_density: Tensor  # (chains,)
-    gradient: Tensor
-
-
-class Drawn(NamedTuple):
-    """From some points: the draw among them, and log Σ w."""
-
-    u: Tensor
-    log_density: Tensor
-    gradient: Tensor
-    weight: Tensor  # (chains,), in double precision
-
-
-class Stretch(NamedTuple):
-    """Momenta of consecutive points, white (Lᵀp, whose products are those of Σ), in the order in which they were made. (..., dim)"""
-
-    total: Tensor
-    first: Tensor
-    last: Tensor
-
-
-class Tree(NamedTuple):
-    """A trajectory while it grows by a new half."""
-
-    end: Point  # where it grows: the newest leaf
-    other: Point  # the other end
-    old: Drawn  # without the new half
-    new: Drawn  # from the new half
-    total: Tensor  # (chains, dim), of the white momenta without the new half
-    near: Tensor  # (chains, dim), that of the point at which the new half began
-    stack: Stretch  # (chains, depth, dim), finished subtrees of the new half: that of 2^k leaves waits in place k
-    acceptance: Tensor  # (chains,), Σ min(1, w)
-    leapfrogs: Tensor
-    divergent: Tensor
-    depth: Tensor
-    going: Tensor  # once it has ended, nothing more is counted
-    leaf: Tensor  # how many there were: the same in all chains that still grow
-
-    def flat(self) -> tuple[Tensor, ...]:
-        """As few tensors as can be, for each turn of a loop in machine code takes time for each: vectors, numbers, and who grows."""
-        end, other, old, new = self[:4]
-        vectors = [end.u, end.p, end.gradient, other.u, other.p, other.gradient, old.u, old.gradient]
-        vectors = torch.stack([*vectors, new.u, new.gradient, self.total, self.near], 1)
-        numbers = [end.log_density, other.log_density, old.log_density, new.log_density, old.weight, new.weight]
-        numbers += [self.acceptance, self.leapfrogs, self.divergent, self.depth, self.leaf]
-        return torch.cat([vectors, *self.stack], 1), torch.stack([x.double() for x in numbers], 1), self.going
-
-    @staticmethod
-    def of(flat: Sequence[Tensor], like: Tensor) -> Tree:
-        """`like` is a log density."""
-        vectors, numbers, going = flat
-        rows, stack = vectors[:, :VECTORS].unbind(1), Stretch(*vectors[:, VECTORS:].chunk(3, 1))
-        own = numbers.unbind(1)
-        a, b, c, d = (x.to(like) for x in own[:4])
-        end, other = Point(rows[0], rows[1], a, rows[2]), Point(rows[3], rows[4], b, rows[5])
-        old, new = Drawn(rows[6], c, rows[7], own[4]), Drawn(rows[8], d, rows[9], own[5])
-        leapfrogs, depth, leaf = (own[i].long() for i in (7, 9, 10))
-        return Tree(end, other, old, new, rows[10], rows[11], stack, own[6], leapfrogs, own[8] > 0, depth, going, leaf)
-
-    @staticmethod
-    def start(state: State, p: Tensor, depth: int) -> Tree:
-        one = torch.zeros(len(p), dtype=torch.float64, device=p.device)  # log w of the first point
-        zero, no, z = one.long(), one.bool(), state.metric.whiten(p)
-        here = Point(state.u, p, state.log_density, state.gradient)
-        drawn = Drawn(state.u, state.log_density, state.gradient, one)
-        nothing = drawn._replace(weight=one - torch.inf)
-        places = p.new_zeros(len(p), depth, p.shape[1])
-        return Tree(here, here, drawn, nothing, z, z, Stretch(*[places] * 3), one, zero, no, zero, ~no, zero)
 
 
 @final

@@ -1,0 +1,112 @@
+"""What the two microcanonical samplers share: their State, where they begin, what their warm-up learns, how they are summed up.
+
+infer/mclmc.py and infer/adjusted.py are the samplers, infer/isokinetic.py is their step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from nescio.errors import InputError, UnsupportedError
+from nescio.infer.adapt import StepSize
+from nescio.infer.isokinetic import Plan, Point, Tuning, directions
+from nescio.noise import Noise
+from nescio.posterior.posterior import Ends
+from nescio.target import Target
+
+DIVERGENT = 1000.0  # an energy error above this, or above the number of dimensions, is a divergence
+
+
+class EnergyStep(NamedTuple):
+    """The step size at which E ΔE² / d meets its goal: ΔE ~ ε³, so ε⁻⁶ is averaged, with a memory of 50 steps."""
+
+    now: float
+    most: float = math.inf
+    total: float = 0.0
+    weight: float = 0.0
+
+    def update(self, error: Tensor, failed: Tensor, goal: float) -> EnergyStep:
+        """`error` (chains,) against E ΔE² = `goal`; the part of the chains that `failed` shrinks the largest step allowed."""
+        xi = error[~failed].square() / goal + 1e-8
+        if self.weight == 0 and len(xi) == len(failed) and float(xi.mean()) < 0.01:
+            return self._replace(now=min(2 * self.now, self.most))  # far too small: averaging it in would last
+        trust = torch.exp(-0.5 * (xi.log() / 9).square())  # a wild error says little
+        memory = 99 / 101
+        total, weight = memory * self.total, memory * self.weight
+        if len(xi):
+            total, weight = total + float((trust * xi).mean()) / self.now**6, weight + float(trust.mean())
+        part = float(failed.double().mean())
+        most = min(self.most, (1 - 0.2 * part) * self.now) if part else self.most
+        wanted = (total / weight) ** (-1 / 6) if weight else self.now
+        return EnergyStep(min(wanted, most), most, total, weight)
+
+
+class State(NamedTuple):
+    u: Tensor  # (chains, dim)
+    direction: Tensor  # (chains, dim), unit vectors
+    log_density: Tensor  # (chains,)
+    gradient: Tensor  # (chains, dim)
+    statistics: dict[str, Tensor]
+    step: int
+    step_size: EnergyStep | StepSize
+    tuning: Tuning
+
+
+class Info(NamedTuple):
+    energy_error: Tensor  # (chains,), 0 where there is none
+    divergent: Tensor  # (chains,)
+    acceptance: Tensor  # (chains,), probability
+    leapfrogs: int  # gradients
+    step_size: float
+    length: float
+    dim: int
+
+
+def begin(target: Target, ends: Ends, noise: Noise, size: EnergyStep | StepSize, tuning: Tuning) -> State:
+    if target.dim < 2:
+        raise UnsupportedError(
+            "a direction needs two dimensions to turn in", "one latent that moves", "use HMC or MALA"
+        )
+    u = target.u(ends.theta)
+    log_density, gradient = target.value_and_grad(u, target.batch(None))
+    return State(u, directions(noise, u), log_density, gradient, ends.statistics, 0, size, tuning)
+
+
+def finite(end: Point, error: Tensor) -> Tensor:
+    """Steps that stayed within the finite numbers, gradients included: the next step starts from them. (chains,)"""
+    return error.isfinite() & end.x.isfinite().all(1) & end.v.isfinite().all(1) & end.gradient.isfinite().all(1)
+
+
+def tune(state: State, plan: Plan, factor: float, precondition: bool, fixed: bool) -> Tuning:
+    """What the state adds to the windows and the trace; L is `factor` √ΣVar at the end of a window."""
+    tuning, step = state.tuning, state.step
+    if plan.first < step <= plan.ends[1]:
+        tuning = tuning.add(state.u)
+    if step in plan.ends:
+        tuning = tuning.close(factor, precondition, fixed)
+    if plan.trace[0] < step <= plan.trace[1]:
+        tuning.write(state.u, step - plan.trace[0] - 1)
+    return tuning
+
+
+def check_positive(**numbers: float | None) -> None:
+    for name, x in numbers.items():
+        if x is not None and not x > 0:
+            raise InputError(f"{name} must be positive", str(x), "leave it out")
+
+
+def summary(infos: Sequence[Info]) -> dict[str, Any]:
+    """Of the kept steps."""
+    return {
+        "acceptance": float(torch.stack([i.acceptance for i in infos]).mean()),
+        "divergences": int(torch.stack([i.divergent for i in infos]).sum()),
+        "energy_variance": float(torch.stack([i.energy_error for i in infos]).square().mean() / infos[-1].dim),
+        "step_size": infos[-1].step_size,
+        "length": infos[-1].length,
+        "gradients": sum(i.leapfrogs for i in infos),
+    }
