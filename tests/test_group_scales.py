@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from nescio import Model, fit
 from nescio.data.source import source
-from nescio.families import Approximation, MeanField, Scaled
+from nescio.families import Approximation, Family, MeanField, MultiplicativeFlow, Scaled
 from nescio.families.mean_field import Gaussian as Independent
 from nescio.families.scaled import Signed
 from nescio.infer import MAP, VI
-from nescio.infer.elbo import NegativeELBO
+from nescio.infer.elbo import NegativeELBO, lengths
 from nescio.laws import Exponential, HalfCauchy, HalfLogUniform, HalfNormal, HalfScaleMixture, Laplace, Normal
 from nescio.laws.law import Law
 from nescio.likelihoods import Gaussian
@@ -210,6 +210,32 @@ def check_acting(kind: str, axis: str, calls: int = 100) -> None:
     a, b = torch.stack(found).double(), torch.stack([drawn, drawn.square()], 1).double()  # (calls, 2, outputs)
     z = (a.mean(0) - b.mean(0)) / (a.var(0) / len(a) + b.var(0) / len(b)).sqrt()
     assert float(z.abs().max()) <= Z
+
+
+@pytest.mark.parametrize("family", [MeanField(sd=0.3), MultiplicativeFlow(flows=1, sd=0.3, z_sd=0.5)], ids=repr)
+def test_the_bound_by_coherent_draws_is_that_of_training(family: Family) -> None:
+    """Factors that remember what they drew draw anew for each estimate, and the means agree (false alarm 1e-9)."""
+    net, x = net_of("linear")
+    model = Model(net, Normal(0.0, HalfCauchy(1.0).per("input")), Gaussian(1.0))
+    theta = model.prior.at(model.network.weights(), Noise(0))
+    q = Approximation(family, model.prior, MAP().moves(model.prior), theta)
+    y = torch.tensor([[1.0, -1.0], [0.5, 2.0]])
+    loss = NegativeELBO(Target(model, source((x, y)), 1.0, centred=True), q, {})
+    with torch.no_grad(), Noise(8).scope():
+        fit, divergence = lengths(loss, 400)
+        trained = torch.stack([loss.estimate(x, y) for _ in range(400)])
+    assert len(fit.unique()) == len(fit)
+    coherent = fit - divergence
+    z = (coherent.mean() - trained.mean()) / ((coherent.var() + trained.var()) / 400).sqrt()
+    assert abs(float(z)) <= Z
+
+
+def test_a_call_ends_when_the_next_one_begins() -> None:
+    q = group(HalfCauchy(1.0).per("input"))[1]
+    first, second = q.call(), q.call()
+    assert second.theta().shape == (15,)
+    with pytest.raises(AssertionError, match="another call"):
+        first.theta()
 
 
 def test_an_input_that_nothing_depends_on_switches_itself_off() -> None:

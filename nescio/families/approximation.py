@@ -29,7 +29,7 @@ class Approximation(nn.Module):
 
     def __init__(self, family: Family, prior: Prior, free: Tensor, theta: Tensor) -> None:
         super().__init__()
-        self.family = family
+        self.family, self.begun = family, 0  # calls so far
         with unvalidated():
             self.register_buffer("rest", prior.pack(theta, centred=True).detach())
             self.register_buffer("free", free)
@@ -93,5 +93,6 @@ class Approximation(nn.Module):
             return self.call(at_mean=True).theta()
 
     def call(self, at_mean: bool = False) -> Call:
-        """Values for one call of the network."""
+        """Values for one call of the network. It is good until the next one begins: factors remember what they drew."""
+        self.begun += 1
         return Call(self, at_mean)

@@ -28,7 +28,7 @@ class Call:
     """Every factor is drawn at most once, when it is first asked: one call, one draw of each random variable."""
 
     def __init__(self, q: Approximation, at_mean: bool = False) -> None:
-        self.q, self.layout, self.at_mean = q, q.layout, at_mean
+        self.q, self.layout, self.at_mean, self.turn = q, q.layout, at_mean, q.begun
         self.factors = q.parts()
         self.points = dict(zip((block.name for block in q.layout.points), q.points, strict=True))
         self.drawn: dict[int, Tensor] = {}
@@ -40,6 +40,7 @@ class Call:
 
     def draw(self, i: int) -> Tensor:
         """Of factor i."""
+        assert self.turn == self.q.begun, "another call has begun"
         if i not in self.drawn:
             self.drawn[i] = self.factors[i].mean() if self.at_mean else self.factors[i].draw()
         return self.drawn[i]

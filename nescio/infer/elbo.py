@@ -118,9 +118,11 @@ def lengths(loss: NegativeELBO, draws: int) -> tuple[Tensor, Tensor]:
     """Its two parts, log likelihood and divergence, (draws,) each: minus L^E, the error, and L^C, the complexity, in nats."""
     target, statistics = loss.target, {name: b.expand(draws, *b.shape) for name, b in loss.statistics.items()}
     with torch.no_grad():
-        calls = [loss.q.call() for _ in range(draws)]
-        theta = torch.stack([call.theta() for call in calls])
-        divergence = torch.stack([call.divergence(target.temperature) for call in calls])
+        pairs = []
+        for _ in range(draws):  # one after the other: a factor remembers what it drew in the call that began last
+            call = loss.q.call()
+            pairs.append((call.theta(), call.divergence(target.temperature)))
+        theta, divergence = (torch.stack(each) for each in zip(*pairs, strict=True))
     if loss.q.family.of_weights:
         return target.log_likelihood(theta, statistics, target.source).double() / target.temperature, divergence
     posterior, total = Variational(target.model, loss.q, loss.statistics, {}), torch.zeros_like(divergence)
