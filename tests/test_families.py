@@ -72,6 +72,19 @@ class Student2(td.Distribution):
         return -1.5 * torch.log1p(((value - self.loc) / self.scale).square() / 2) - math.log(2**1.5) - self.scale.log()
 
 
+class Crooked(td.Distribution):
+    """Skewed, though its quartiles are as far from zero as each other."""
+
+    arg_constraints = {}
+
+    def __init__(self, loc: Tensor, scale: Tensor, validate_args: bool | None = None) -> None:
+        self.loc, self.scale = loc, scale
+        super().__init__(loc.shape, validate_args=False)
+
+    def icdf(self, value: Tensor) -> Tensor:
+        return self.loc + self.scale * (torch.logit(value) + (value - 0.5).square() - 0.0625)
+
+
 def normal(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=DOUBLE)
 
@@ -548,6 +561,23 @@ def check_laplace_bound() -> None:
 
 def test_the_bound_under_laplace_weights_is_exact() -> None:
     check_laplace_bound()
+
+
+@pytest.mark.parametrize("q", [td.Laplace, td.Normal, td.Gumbel, Logistic])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_uniform_number_that_is_zero_gives_a_finite_weight(
+    q: type[td.Distribution], dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch.rand is zero once in 2^24 times: in a network of a million weights every sixteenth step."""
+    factor = Shaped(Block("w", None, torch.zeros(3, dtype=dtype)), q, 0.1)
+    factor.begin()
+    monkeypatch.setattr(torch, "rand_like", torch.zeros_like)
+    assert bool(factor.draw().isfinite().all()) and float(factor.draw()[0].detach()) < -0.2
+
+
+def test_a_shape_with_symmetric_quartiles_alone_has_no_random_signs() -> None:
+    assert Shaped(Block("w", None, torch.zeros(1)), td.Laplace, 0.1).symmetric
+    assert not Shaped(Block("w", None, torch.zeros(1)), Crooked, 0.1).symmetric
 
 
 def test_a_shape_is_restored_by_the_name_of_its_class(tmp_path: Path) -> None:

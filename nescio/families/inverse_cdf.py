@@ -67,15 +67,16 @@ class Shaped(Factor, Action):
         self.q = q
         self.loc = nn.Parameter(block.start.view(block.shape).clone())
         self.rho = nn.Parameter(torch.full_like(self.loc, sd + math.log(-math.expm1(-sd))))  # softplus(rho) = sd
-        quarter = standard(q, self.loc.detach()).icdf(torch.tensor([0.25, 0.75]).to(self.loc))
-        self.symmetric = bool(torch.isclose(quarter[0], -quarter[1]))
+        at = torch.tensor([0.02, 0.1, 0.25, 0.4]).to(self.loc)
+        below, above = (standard(q, at).icdf(v) for v in (at, 1 - at))
+        self.symmetric = torch.allclose(below, -above, rtol=1e-4)
 
     def begin(self) -> None:
         self.sd = F.softplus(self.rho)
 
     def draw(self) -> Tensor:
-        eps = torch.finfo(self.loc.dtype).tiny  # rand may be zero, and never one
-        v = torch.rand_like(self.loc).clamp_min(eps)
+        half = torch.finfo(self.loc.dtype).eps / 4  # of a step of rand, which may be zero and is never one
+        v = torch.rand_like(self.loc).clamp_min(half)  # any nearer to zero, 1 - v would be one, and the weight infinite
         return (self.loc + self.sd * standard(self.q, v).icdf(v)).reshape(-1)
 
     def mean(self) -> Tensor:
