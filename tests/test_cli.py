@@ -110,6 +110,9 @@ WRONG = {
     "both": (["fit", "{t}", "--resume", "x"], "leave DATA out"),
     "nothing": (["fit"], "nescio fit DATA"),
     "no run": (["predict", "nowhere", "{t}"], "nescio fit"),
+    "no such device": (["fit", "{t}", "--target", "y", "--device", "gpu"], "use cpu"),
+    "a name too long": (["fit", f"{'a' * 5000}.csv", "--target", "y"], "File name too long for aaa"),
+    "a folder too long": (["report", "a" * 5000], "File name too long for aaa"),
     "no entry": (["methods", "MPA"], "there are methods"),
     "no data set": (["data", "add", "x.npz"], "mnist.npz"),
 }
@@ -123,6 +126,13 @@ def test_bad_input_is_one_line_and_exit_code_2(name: str, tmp_path: Path) -> Non
     done = call(*(a.format(**files) if "{" in a else a for a in arguments), *out)
     assert done.code == 2 and said in done.err, done
     assert "Traceback" not in done.err and len(done.err.strip().splitlines()) == 1 and not done.out
+    assert len(done.err) < 2000 and not (tmp_path / "run").exists()
+
+
+def test_a_prediction_file_needs_a_name_that_fits(fitted: Path, tmp_path: Path) -> None:
+    out = str(tmp_path / f"{'a' * 300}.csv")
+    done = call("predict", str(fitted / "run"), str(table(tmp_path / "new.csv")), "--out", out)
+    assert done.code == 2 and "must be writable; got File name too long" in done.err and "Traceback" not in done.err
 
 
 # ---- fit -------------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from nescio.cli.bar import bar
 from nescio.cli.named import data_and_target
 from nescio.cli.voice import Voice, score
 from nescio.errors import FileError, InputError
+from nescio.infer.device import usable
 from nescio.runs import Run, Wishes, begin, go, open_run
 from nescio.runs.folder import FIT, POSTERIOR
 from nescio.runs.given import Given
@@ -42,6 +43,8 @@ def fit(
     ignore: list[str],
     device: str | None,
 ) -> Run:
+    if device is not None:
+        usable(device)  # before anything is written
     if resume is not None:
         if data is not None:
             raise InputError("--resume goes on with a folder by itself", f"also DATA {data}", "leave DATA out")
@@ -76,6 +79,8 @@ def resumed(voice: Voice, folder: Path, device: str | None) -> Run:
 
 def rerun(voice: Voice, folder: Path, out: Path, device: str | None) -> Run:
     """The same data and expressions again, from the folder alone."""
+    if device is not None:
+        usable(device)
     old = open_run(folder)
     config = old.config
     path = folder / config.data if config.copied else Path(config.data)

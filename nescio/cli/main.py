@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
+import errno
+import re
 import sys
+from typing import NoReturn
 
 from nescio.cli import act, judge, look
 from nescio.cli.app import app
 
 COMMANDS = (act, look, judge)  # importing them has registered what they hold
+DISK = (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ELOOP)
+LONG = r"\S{200,}"
 
 
 def main() -> None:
-    from nescio.errors import NescioError
+    from nescio.errors import FileError, NescioError
 
     try:
         app()
     except NescioError as error:
-        print(f"nescio: {' '.join(str(error).split())}", file=sys.stderr)
-        sys.exit(2)
+        fault(error)
+    except OSError as error:
+        if error.errno not in DISK:
+            raise
+        got = f"{error.strerror} for {error.filename}"
+        fault(FileError("files must be readable and writable", got, "choose another path, or make room"))
+
+
+def fault(error: Exception) -> NoReturn:
+    """One line; a name of thousands of letters is cut."""
+    words = " ".join(str(error).split())
+    print(f"nescio: {re.sub(LONG, lambda word: f'{word[0][:60]}…', words)}", file=sys.stderr)
+    sys.exit(2)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -122,7 +122,8 @@ def written(place: Path, lines: bool) -> Iterator[TextIO]:
             got = error.strerror or str(error)
             raise FileError(f"{place} must be writable", got, "choose another file with --out") from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # a name that is too long cannot be removed either
+            temporary.unlink(missing_ok=True)
 
 
 def write(stream: TextIO, numbers: list[Any], table: dict[str, np.ndarray], head: Any, lines: bool) -> Any:

@@ -56,7 +56,7 @@ class Table:
         n, held = len(self), round(len(self) * test) if 0 < test < 1 else 0
         if not 1 <= held <= n - 2:
             must = "test must be a share that leaves at least 1 test row and 2 training rows"
-            raise InputError(must, f"{test} of {n} rows", "try 0.1, or a larger table")
+            raise InputError(must, f"{test} of {n} rows", "add rows, or choose another share such as 0.2")
         order = Noise(seed).at("table", "split").permutations(1, n)[0]
         out = np.zeros(n, dtype=bool)
         out[order[:held].numpy()] = True

@@ -54,7 +54,7 @@ def net(text: str, **sizes: int) -> nn.Module:
 def expect(text: str, value: Any, kind: type, what: str, room: str) -> Any:
     if isinstance(value, kind):
         return value
-    got = f"{type(value).__name__} {str(value)[:60]}"
+    got = str(value)[:60] if isinstance(value, Law) else f"{type(value).__name__} {str(value)[:60]}"
     if callable(value) and (entry := catalogue()[room].get(getattr(value, "__name__", ""))):
         raise whole(text, f"{what} must be called", entry.name, f"write {entry.name}(...)")
     raise whole(text, f"{what} must come out", got, f"there are {', '.join(catalogue()[room])}")

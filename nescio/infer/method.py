@@ -23,6 +23,7 @@ import torch
 
 from nescio.data.source import source
 from nescio.errors import InputError
+from nescio.infer.device import usable
 from nescio.infer.folder import claimed, identity
 from nescio.model import Model
 from nescio.noise import Noise
@@ -181,7 +182,7 @@ def fit(
         raise InputError("the temperature must be positive", str(temperature), "1 is the posterior, below 1 is colder")
     began = time.perf_counter()
     if device is not None:
-        model = copy.deepcopy(model).to(device)
+        model = copy.deepcopy(model).to(usable(device))
     where = model.network.like.device
     given = source(data).to(where)
     check(model, given)

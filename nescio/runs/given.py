@@ -103,7 +103,7 @@ def split(given: Given, test: float, seed: int) -> Given:
     n, held = len(given.y), round(len(given.y) * test)
     if not 1 <= held <= n - 2:
         must = "the held-out part must leave at least 1 row to judge by and 2 to learn from"
-        raise InputError(must, f"{test} of {n} rows", "try 0.1, or more rows")
+        raise InputError(must, f"{test} of {n} rows", "add rows, or choose another share such as 0.2")
     order = Noise(seed).at("given", "split").permutations(1, n)[0]
     out, kept = order[:held].sort().values, order[held:].sort().values
     return replace(
