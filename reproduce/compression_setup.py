@@ -13,6 +13,7 @@ from nescio import Model
 from nescio.data import images, mnist
 from nescio.families import Family, MeanField, VariationalDropout
 from nescio.infer import VI
+from nescio.infer.elbo_graph import RecordedELBO
 from nescio.laws import HalfCauchy, HalfLogUniform, Law, LogUniform, Normal
 from nescio.likelihoods import Categorical
 from nescio.nets import lenet5, lenet_300_100
@@ -113,7 +114,7 @@ def trained(job: dict[str, Any], given: Data, device: str) -> tuple[Variational,
     posterior, loss = VI(family(job["kind"])).objective(model, given.train, seed=job["seed"])
     adam = torch.optim.Adam(list(loss.parameters()), lr=job["lr"], fused=True)
     noise = Noise(job["seed"], device=torch.device(device))
-    elbo = math.nan
+    estimate, elbo = RecordedELBO(loss).estimate if loss.q.rest.is_cuda else loss.estimate, math.nan
     for epoch in range(job["epochs"]):
         batches = noise.at("order", epoch).permutations(1, len(given.train.y))[0].split(job["batch"])
         total = torch.zeros((), dtype=torch.float64, device=device)
@@ -123,7 +124,7 @@ def trained(job: dict[str, Any], given: Data, device: str) -> tuple[Variational,
                 for group in adam.param_groups:
                     group["lr"] = job["lr"] * 0.5 * (1 + math.cos(math.pi * part))
                 adam.zero_grad()
-                total += loss.estimate(given.train.x[rows], given.train.y[rows], min(1.0, part / job["warmup"]))
+                total += estimate(given.train.x[rows], given.train.y[rows], min(1.0, part / job["warmup"]))
                 adam.step()
         elbo = float(total) / len(batches)
         if not math.isfinite(elbo):

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from nescio.infer.elbo import NegativeELBO
+from nescio.infer.elbo_graph import RecordedELBO
 from nescio.noise import Noise
 from nescio.store import newest, save_checkpoint
 
@@ -26,6 +27,7 @@ class Training:
         self.parameters = list(loss.parameters())
         self.adam = torch.optim.Adam(self.parameters, lr=lr, fused=True)
         self.saved, self.elbo = time.monotonic(), math.nan
+        self.estimate = RecordedELBO(loss).estimate if loss.q.rest.is_cuda else loss.estimate
 
     def epoch(self, number: int, x: Tensor, y: Tensor) -> None:
         noise, n = self.noise.at("epoch", number), len(y)
@@ -37,7 +39,7 @@ class Training:
                 for group in self.adam.param_groups:
                     group["lr"] = self.lr * 0.5 * (1 + math.cos(math.pi * part))
                 self.adam.zero_grad()
-                total += self.loss.estimate(x[rows], y[rows])
+                total += self.estimate(x[rows], y[rows])
                 self.adam.step()
         self.elbo = float(total) / len(batches)
         if not math.isfinite(self.elbo):

@@ -10,13 +10,24 @@ from check_method import check_save_and_load, regression
 from conjugate import ROWS, conjugate, gaussian, variational
 from torch import nn
 
-from nescio import Model, fit, load
+from nescio import Model, families, fit, load
 from nescio.compiled import Compiled
-from nescio.families import BernoulliDropout, ConcreteDropout, FullRank, MeanField, NetDropout, VariationalDropout
+from nescio.families import (
+    BernoulliDropout,
+    ConcreteDropout,
+    Family,
+    FullRank,
+    GaussianDropout,
+    LowRank,
+    MeanField,
+    MultiplicativeFlow,
+    NetDropout,
+    VariationalDropout,
+)
 from nescio.generative import encode, generate, impute, log_likelihood
 from nescio.infer import HMC, MALA, MAP, MCLMC, NUTS, SGHMC, SGLD, VI, AdjustedMCLMC, Metropolis
 from nescio.infer.sampler import Sampler
-from nescio.laws import HalfCauchy, LogUniform, MatrixNormal, Normal
+from nescio.laws import HalfCauchy, Law, LogUniform, MatrixNormal, Normal, SpikeSlab
 from nescio.likelihoods import Categorical, ContinuousBernoulli, Gaussian, Latent
 from nescio.nets import lenet5, mlp, vae
 from nescio.noise import Noise
@@ -177,6 +188,34 @@ def test_dropout_on_the_gpu_is_that_on_the_cpu(kind: str, tmp_path: Path) -> Non
         draws
     ).sqrt()
     assert float(spread.abs().max()) < Z
+
+
+UNIT = Normal(0.0, 1.0)
+RECORDED: list[tuple[Family, Law]] = [
+    (MeanField(), Normal(0.0, HalfCauchy(1.0))),
+    (MeanField(), SpikeSlab(0.5, 1.0, 0.1)),
+]
+RECORDED += [(family, UNIT) for family in (MeanField(), LowRank(), families.MatrixNormal(), MultiplicativeFlow())]
+RECORDED += [
+    (family, UNIT) for family in (BernoulliDropout(0.2), ConcreteDropout(0.2), GaussianDropout(0.2), NetDropout())
+]
+RECORDED += [(VariationalDropout(), LogUniform())]
+
+
+@pytest.mark.parametrize(("family", "law"), RECORDED, ids=repr)
+def test_recorded_variational_steps_are_the_plain_ones(family: Family, law: Law) -> None:
+    """Of convolutions, norms whose statistics move, and batches of two sizes, while the divergence is faded in."""
+    x, y = Noise(0).at("x").normal(50, 1, 8, 8), Noise(0).at("y").integers(0, 3, 50)
+    net = nn.Sequential(
+        nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Dropout(0.2), nn.Linear(144, 3)
+    )
+    method, model = VI(family, epochs=3, lr=1e-3, batch_size=16, kl_warmup=0.5), Model(net, law, Categorical())
+    plain, recorded = (variational(fit(model, (x, y), method, device=GPU, compile=c)) for c in (False, True))
+    assert recorded.info["compiled"] is True and "compiled" not in plain.info
+    for a, b in zip(plain.q.parameters(), recorded.q.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
+    for name, b in plain.statistics.items():
+        torch.testing.assert_close(b, recorded.statistics[name], rtol=1e-3, atol=1e-4)
 
 
 def test_variational_training_on_the_gpu_under_autocast_resumes(tmp_path: Path) -> None:

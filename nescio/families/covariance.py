@@ -64,7 +64,7 @@ class Covariance(nn.Module, ABC):
 
     def matrix(self) -> Tensor:
         """Σ itself."""
-        return self.times(torch.eye(len(self.rho)).to(self.rho))
+        return self.times(torch.eye(len(self.rho), dtype=self.rho.dtype, device=self.rho.device))
 
 
 @final
@@ -75,7 +75,9 @@ class Full(Covariance):
 
     def begin(self, detach: bool = False) -> None:
         rho, lower = (self.rho.detach(), self.lower.detach()) if detach else (self.rho, self.lower)
-        self.root = F.softplus(rho)[:, None] * (lower.tril(-1) + torch.eye(len(rho)).to(lower))
+        self.root = F.softplus(rho)[:, None] * (
+            lower.tril(-1) + torch.eye(len(rho), dtype=rho.dtype, device=rho.device)
+        )
 
     @property
     def width(self) -> int:
@@ -109,7 +111,10 @@ class LowRankPlusDiagonal(Covariance):
         self.sd = F.softplus(self.rho.detach() if detach else self.rho)
         self.scaled = self.f / self.sd[:, None]
         inner = self.scaled.mT @ self.scaled
-        self.root = torch.linalg.cholesky(inner + torch.eye(len(inner)).to(inner))  # of 1 + Fᵀ D⁻² F
+        inner = inner + torch.eye(len(inner), dtype=inner.dtype, device=inner.device)
+        self.root = torch.linalg.cholesky_ex(inner)[
+            0
+        ]  # nobody waits for a GPU to say that it went well; of 1 + Fᵀ D⁻² F
 
     @property
     def width(self) -> int:

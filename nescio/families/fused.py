@@ -62,7 +62,7 @@ class NormalKL(torch.autograd.Function):
         if m.requires_grad or m.is_cuda or bool(m.any()):  # mostly m is zero, and there is nothing to copy
             away = tuple(x - m[i] for i, x in enumerate(away))
         squares = torch.stack([squared(d) + squared(x) for d, x in zip(sds, away, strict=True)])
-        sizes = s.new_tensor([x.numel() for x in sds])
+        sizes = torch.stack([s.new_full((), x.numel()) for x in sds])  # no copy from here to a GPU
         ctx.save_for_backward(s, squares, sizes, *away, *sds)
         logarithms = torch.stack([sum_of_logs(x.reshape(-1)) for x in sds])
         return (0.5 * squares / s.square() + sizes * (s.log() - 0.5) - logarithms).sum()

@@ -1,5 +1,7 @@
 """The ELBO of a batch and its gradient as machine code (nescio/compiled.py): one straight graph for network, divergence and slopes.
 
+For the CPU; on a GPU it is elbo_graph.py that saves the launching of kernels.
+
 What a step draws is drawn outside, in the order in which the plain code would, and handed in: compiled and plain runs take the same
 steps to rounding, and torch's own generators are faster than a compiler's.
 """
@@ -96,7 +98,7 @@ def refuse(loss: NegativeELBO, leaves: list[Tensor], form: TreeSpec, made: int) 
         "the network is checkpointed": loss.target.model.network.recomputes(x),
         f"more than {MOST} samples a step": loss.samples > MOST and not loss.alone,
         f"shapes vary: code was made for {VERSIONS} of them": made >= VERSIONS,
-        "on a GPU and under autocast steps are plain": loss.q.rest.is_cuda or torch.is_autocast_enabled("cpu"),
+        "under autocast steps are plain": torch.is_autocast_enabled("cpu"),
     }.items():
         if so:
             raise NotImplementedError(why)

@@ -87,6 +87,10 @@ class Iterative(Method):
         """About how many gradients a step takes: whether machine code pays. None for a method that has no use for it."""
         return 0.0
 
+    def pays(self, device: torch.device) -> int:
+        """After how many gradients machine code has paid for its making."""
+        return PAYS
+
     def freeze(self, state: Any) -> Any:
         """The State as a tree of tensors and numbers that can be stored; most are one."""
         return state
@@ -150,7 +154,8 @@ def drive_block(
     total = method.steps(per_epoch)
     state = method.init(target, ends, run.noise.at("init"))
     heavier = max(1.0, chains * batch / 10_000)  # than a gradient that costs nothing but its overhead
-    if total * method.gradients() * heavier >= PAYS if run.compile is None else run.compile:
+    pays = total * method.gradients() * heavier >= method.pays(ends.theta.device)
+    if pays if run.compile is None else run.compile:
         target = replace(target, code={})
     if run.folder is None:
         record: Record = Held()
