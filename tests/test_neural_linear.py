@@ -273,6 +273,11 @@ def test_it_composes(tmp_path: Path) -> None:
     broken = {**posterior.tensors(), "precision": torch.eye(3)[None]}
     with pytest.raises(FileError, match="sums"):
         LinearHead.restore(model, broken, posterior.header()["info"])
+    single, x, y, _ = problem(outputs=1)
+    one = head(single, (x, y))
+    one.save(tmp_path / "one.safetensors")
+    torch.testing.assert_close(load(tmp_path / "one.safetensors", single).predict(x).mean, one.predict(x).mean)
+    model, x, y, _ = problem()
     cold = head(model, (x, y), temperature=0.5)
     torch.testing.assert_close(cold.predict(x).epistemic, head(model, (x, y)).predict(x).epistemic / 2)
     with pytest.raises(UnsupportedError, match="temperature"):

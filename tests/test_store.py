@@ -26,6 +26,7 @@ from torch import Tensor
 from nescio.errors import FileError, InputError
 from nescio.store import atomic, header, read, tensors, write
 from nescio.store import layout as layout_module
+from nescio.store.state import flatten, unflatten
 
 Content = tuple[dict[str, Tensor], dict[str, object]]
 DTYPES = [*tensors.CODES]
@@ -163,6 +164,17 @@ def test_views_parameters_and_shared_memory(tmp_path: Path) -> None:
     assert torch.equal(loaded["n"], -torch.ones(2))
     loaded["a"].zero_()
     assert torch.equal(loaded["b"], base[3:])
+
+
+@pytest.mark.parametrize("value", [0.25, float("nan")])
+def test_one_number_that_was_expanded(value: float, tmp_path: Path) -> None:
+    """It is contiguous, whatever its stride."""
+    one = torch.tensor(value, dtype=torch.float64).expand(1).contiguous()
+    assert one.stride() == (0,)
+    tensors, structure = flatten({"one": one})
+    write(tmp_path / "file", tensors, {})
+    again = unflatten(read(tmp_path / "file")[0], structure)["one"]
+    assert again.shape == (1,) and torch.equal(again, one.clone()) is (value == value)
 
 
 def test_loaded_tensors_do_not_depend_on_the_file(whole: tuple[Path, bytes, Content]) -> None:

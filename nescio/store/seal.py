@@ -55,4 +55,9 @@ def fault(tensor: Tensor) -> str | None:
 
 def as_bytes(tensor: Tensor) -> memoryview:
     """The memory of a contiguous tensor in main memory, not copied."""
-    return tensor.reshape(-1).view(torch.uint8).numpy().data
+    return bytes_of(tensor).numpy().data
+
+
+def bytes_of(tensor: Tensor) -> Tensor:
+    """The same memory as bytes. A contiguous tensor of one number may have any stride, such as one that was expanded."""
+    return tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8)

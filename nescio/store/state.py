@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from nescio.errors import FileError, InputError
-from nescio.store.seal import CODES, fault
+from nescio.store.seal import CODES, bytes_of, fault
 
 _MOST_LEVELS = 100
 # Stored as bytes: these have no name in the file format, and neither have values that are not finite.
@@ -74,8 +74,8 @@ def _plain(tensor: Tensor, name: str) -> tuple[Tensor, list[object]]:
     kind = str(tensor.dtype).removeprefix("torch.")
     if kind not in _DTYPES:
         raise InputError(f"dtype must be one of {', '.join(_DTYPES)}", f"{kind} at {name!r}", "convert it first")
-    flat = tensor.resolve_conj().resolve_neg().contiguous().reshape(-1)
-    return flat.view(torch.uint8), ["bytes", name, kind, list(tensor.shape)]
+    whole = tensor.resolve_conj().resolve_neg().contiguous()
+    return bytes_of(whole), ["bytes", name, kind, list(tensor.shape)]
 
 
 def unflatten(tensors: dict[str, Tensor], structure: object, like: object = None) -> Any:
