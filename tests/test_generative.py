@@ -18,6 +18,7 @@ from chance import Z
 from torch import Tensor, nn
 from torch.distributions import Normal as TorchNormal
 from torch.distributions import kl_divergence
+from torch.func import functional_call
 from torch.nn import functional as F
 
 from nescio import Model, fit, load
@@ -229,6 +230,18 @@ def test_few_labels_are_enough_for_two_kinds() -> None:
     torch.testing.assert_close(found.sum(1), torch.ones(60))
     assert float((found.argmax(1) == kind).double().mean()) > 0.9
     assert generate(posterior, 2, given=torch.eye(2)).mean.shape == posterior.predict(x[:2]).mean.shape == (2, 12)
+    one_hot = torch.eye(2)[kind]
+    code = encode(posterior, (x, one_hot))
+    weights = {
+        name.removeprefix("encoder.code."): w for name, w in posterior.point().items() if "encoder.code." in name
+    }
+    mean = functional_call(model.network.net.encoder.code, weights, (x, one_hot))[0]  # type: ignore[union-attr,arg-type]
+    torch.testing.assert_close(code.loc, mean)
+    assert reconstruct(posterior, (x, one_hot)).mean.shape == x.shape
+    assert log_likelihood(posterior, (x, one_hot), 5).value.shape == (60,)
+    for call in (lambda: encode(posterior, x), lambda: generate(posterior, 2)):
+        with pytest.raises(InputError, match="its condition"):
+            call()
     for wrong, why in ((x, "a dictionary"), ({"image": x, "label": kind + 5}, "-1 ... 1")):
         with pytest.raises(InputError, match=why):
             fit(model, (x, wrong), MAP(epochs=1))
@@ -282,6 +295,9 @@ def test_misuse_is_refused() -> None:
         (lambda: Model(mlp(12, 12), Normal(0, 1), Latent(Bernoulli())), "latent variable for each datum"),
         (lambda: log_likelihood(posterior, x, 0), "at least one sample"),
         (lambda: log_likelihood(posterior, 2 * x, 5), "must lie in"),
+        (lambda: log_likelihood(posterior, x[:0], 5), "at least one point"),
+        (lambda: log_likelihood(posterior, x[:, :3], 5), "the encoder of VAE must accept"),
+        (lambda: decode(posterior, torch.zeros(1, 3)), "the decoder of VAE must accept"),
         (lambda: generate(posterior, 0), "at least one picture"),
         (lambda: decode(posterior, torch.zeros(2)), "codes must be"),
         (lambda: traverse(posterior, x), "one picture"),

@@ -64,12 +64,13 @@ def impute(
             image = filled(coder, image, seen, z, given)
         if step >= warmup:
             law = coder.observe(z, given.condition)
-            mean += torch.where(seen, given.image, law.mean) / steps
-            second += torch.where(seen, given.image.square(), law.variance + law.mean.square()) / steps
+            mean += law.mean / steps
+            second += (law.variance + law.mean.square()) / steps
             moved += accept.to(moved) / steps
             if (step - warmup + 1) * kept // steps > (step - warmup) * kept // steps:
                 states.append(image)
     sd = torch.where(seen, torch.zeros_like(mean), (second - mean.square()).clamp_min(0).sqrt())
+    mean = torch.where(seen, given.image, mean)  # as it was, to the last digit
     return Imputed(mean, sd, torch.stack(states), moved)
 
 

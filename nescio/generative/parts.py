@@ -31,6 +31,8 @@ class Given(NamedTuple):
         image, *condition = x if isinstance(x, tuple) else (x,)
         if not isinstance(image, Tensor) or not image.dim():
             raise InputError("images must be a tensor with a first axis of points", type(image).__name__, "use x[None]")
+        if not len(image):
+            raise InputError("inputs must hold at least one point", "none", "leave out what has no rows")
         return Given(image, tuple(condition))
 
     def rows(self, rows: slice) -> Given:
@@ -57,15 +59,20 @@ class Coder:
 
     def call(self, part: str, *args: Tensor) -> Any:
         own = {name.removeprefix(f"{part}."): x for name, x in self.params.items() if name.startswith(f"{part}.")}
-        with torch.no_grad(), unvalidated():
-            return functional_call(self.net.get_submodule(part), own, args)
+        try:
+            with torch.no_grad(), unvalidated():
+                return functional_call(self.net.get_submodule(part), own, args)
+        except (RuntimeError, TypeError, IndexError) as error:
+            got = f"{str(error).splitlines()[0]} for shapes {[tuple(x.shape) for x in args]}"
+            remedy = "check the shapes, and give a conditional network its condition: (images, condition), given=..."
+            raise InputError(f"the {part} of {type(self.net).__name__} must accept its inputs", got, remedy) from error
 
     def code(self, x: Given) -> Normal:
         """q(z | x), (points, latents)."""
         found = self.call("encoder", x.image, *x.condition)
         if not isinstance(found, tuple):  # a plain autoencoder: no spread
             must, got = "a code must have a law", type(self.net).__name__
-            raise UnsupportedError(must, got, "use encode, whose mean it has, or a VAE")
+            raise UnsupportedError(must, got, "use reconstruct, or nescio.nets.vae")
         return Normal(*found, validate_args=False)
 
     def mean(self, x: Given) -> Tensor:

@@ -24,6 +24,10 @@ class LabelAndCode(nn.Module):
         super().__init__()
         self.label, self.code = label, code
 
+    def forward(self, x: Tensor, given: Tensor) -> tuple[Tensor, Tensor]:
+        """q(z | x, y) of labels y, one-hot: what `nescio.generative` asks for, on (images, labels)."""
+        return self.code(x, given)
+
 
 @final
 class M2(nn.Module):
