@@ -71,8 +71,8 @@ def loss_without_the_twelfth(m: M) -> None:
 
 
 def a_bound_too_low(m: M) -> None:
-    right = choice.beta_quantile
-    m.setattr(choice, "beta_quantile", lambda p, a, b: right(p, (a - 1).clamp_min(1), b + 1))
+    right = choice.clopper_pearson
+    m.setattr(choice, "clopper_pearson", lambda hits, n, tail: right(max(hits - 1, 0), n, tail))
 
 
 def scales_without_jacobian(m: M) -> None:

@@ -39,16 +39,16 @@ from nescio.compression import (
     shrink,
     to_onnx,
 )
-from nescio.compression.choice import worst_loss
 from nescio.compression.coder import Decoder, Encoder
 from nescio.compression.precision import k_means
-from nescio.families import MeanField, VariationalDropout
+from nescio.diagnose.binomial import clopper_pearson
+from nescio.families import FullRank, MeanField, VariationalDropout
 from nescio.infer import MAP, VI, Laplace
 from nescio.laws import HalfCauchy, HalfLogUniform, LogUniform, Normal
 from nescio.likelihoods import Categorical, Gaussian
 from nescio.nets import mlp, resnet20
 from nescio.noise import Noise
-from nescio.posterior import Variational
+from nescio.posterior import GaussianPosterior, Variational
 
 DOUBLE = torch.float64
 
@@ -399,17 +399,47 @@ def test_a_promise_about_accuracy_is_kept_and_confidence_costs() -> None:
         small = compress(posterior, rule=SignalToNoise(promise))
         sizes.append(small.count())
         assert accuracy(small.net) >= before - promise.loss - 0.01  # the last rounding may move a row or two
+        assert "tensor" not in small.info["rule"] and "Promised" in small.info["rule"]
     assert sizes[1] <= sizes[0] and sizes[1] <= sizes[2]
     with pytest.raises(InputError, match="negative"):
         Promised(x, y, -0.1)
+    with pytest.raises(InputError, match="at least 1197 rows"):  # log 0.05 / log(1 - 0.005 / 2), if none is lost
+        compress(posterior, rule=SignalToNoise(Promised(x, y, 0.005, confidence=0.95)))
+
+
+def test_a_promise_that_rounding_breaks_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    posterior, (x, y) = fitted("dropout"), classes()
+    monkeypatch.setattr(Promised, "holds", lambda self, whole, after: False)
+    with pytest.raises(InputError, match="must hold for the network as it is stored"):
+        compress(posterior, rule=SignalToNoise(Promised(x, y, 0.05)))
+
+
+def test_spreads_of_a_laplace_posterior_are_its_own() -> None:
+    x, y = classes()
+    posterior = fit(Model(mlp(8, 3, 2), Normal(0.0, 1.0), Categorical()), (x, y), MAP(epochs=2) >> Laplace().on("2.*"))
+    assert isinstance(posterior, GaussianPosterior)
+    found = moments(posterior).sd
+    assert not found["0.weight"].any() and not found["0.bias"].any()
+    own = torch.cat([found["2.weight"].reshape(-1), found["2.bias"]]).double().square().sort().values
+    torch.testing.assert_close(own, posterior.covariance.diagonal().sort().values, rtol=1e-5, atol=0)
+
+
+def test_spreads_by_draws_do_not_depend_on_how_many_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = classes()
+    posterior = fit(Model(mlp(8, 3, 2), Normal(0.0, 1.0), Categorical()), (x, y), VI(FullRank(sd=0.3), epochs=1))
+    for weights in (2**26, 50 * posterior.model.dim):
+        monkeypatch.setattr(sys.modules["nescio.compression.moments"], "WEIGHTS", weights)
+        ratio = torch.cat([sd.reshape(-1) for sd in moments(posterior).sd.values()]) / 0.3
+        assert float(ratio.min()) > 0.7 and float(ratio.max()) < 1.3  # of 200 draws: five standard errors are 0.25
 
 
 def check_bound() -> None:
     """The upper bound on a rate is Clopper and Pearson's, and covers as often as it says."""
     for n, k in ((50, 0), (50, 3), (400, 17)):
-        lost = torch.arange(n) < k
-        assert worst_loss(lost, 0.95) == pytest.approx(stats.beta.ppf(0.95, k + 1, n - k), abs=1e-9)
-    assert worst_loss(torch.ones(4).bool(), 0.9) == 1.0
+        promise = Promised(torch.zeros(n), torch.zeros(n), 0.1, confidence=0.95)
+        bound = promise.lost(torch.ones(n), (torch.arange(n) >= k).double())
+        assert bound == pytest.approx(stats.beta.ppf(0.95, k + 1, n - k), abs=1e-9)
+    assert clopper_pearson(4, 4, 0.1) == 1.0
 
 
 def test_the_bound_of_a_promise() -> None:
@@ -481,7 +511,9 @@ def test_onnx_runs_or_says_what_to_install(tmp_path: Path) -> None:
             to_onnx(net, x[:2], tmp_path / "net.onnx")
         return
     to_onnx(net, x[:2], tmp_path / "net.onnx")
-    assert (tmp_path / "net.onnx").stat().st_size > 0
+    onnxruntime = pytest.importorskip("onnxruntime")
+    (got,) = onnxruntime.InferenceSession(str(tmp_path / "net.onnx")).run(["f"], {"x": x[:7].numpy()})
+    torch.testing.assert_close(torch.from_numpy(got), net(x[:7]).detach(), rtol=0, atol=1e-5)
 
 
 def test_costs() -> None:

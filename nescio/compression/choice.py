@@ -8,13 +8,12 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, final
 
-import torch
 from torch import Tensor
 
-from nescio.diagnose.beta import beta_quantile
+from nescio.diagnose.binomial import clopper_pearson
 from nescio.errors import InputError
 
 
@@ -54,8 +53,8 @@ class Promised(Choice):
     rows that were right and are wrong. Without: the loss on these rows.
     """
 
-    x: Any
-    y: Tensor
+    x: Any = field(repr=False)
+    y: Tensor = field(repr=False)
     loss: float = 0.005
     confidence: float | None = None
 
@@ -69,6 +68,10 @@ class Promised(Choice):
         if self.confidence is not None and whole.right is None:
             raise InputError("confidence needs classes", "another likelihood", "leave it out")
         before, best = self.score(whole), trials[0]
+        if self.confidence is not None and self.lost(before, before) > self.loss / 2:  # if no row at all were lost
+            need = math.ceil(math.log(1 - self.confidence) / math.log1p(-self.loss / 2)) if self.loss else math.inf
+            must = f"a loss of {self.loss:g} with a confidence of {self.confidence:g} needs at least {need} rows"
+            raise InputError(must, str(len(before)), "give more rows, a larger loss, or no confidence")
         for trial in trials[1:]:
             if self.lost(before, self.score(trial)) <= self.loss / 2:
                 best = trial
@@ -83,7 +86,8 @@ class Promised(Choice):
         """On these rows, or with confidence on others."""
         if self.confidence is None:
             return float((before - after).mean())
-        return worst_loss(before.bool() & ~after.bool(), self.confidence)
+        lost = before.bool() & ~after.bool()
+        return clopper_pearson(int(lost.sum()), len(lost), 1 - self.confidence)
 
     def score(self, trial: Trial) -> Tensor:
         rows = trial.log_prob(self.x, self.y) if trial.right is None else trial.right(self.x, self.y)
@@ -100,8 +104,8 @@ class ByEvidence(Choice):
     A bound on the evidence of a model in which any set of weights may be zero, all sets of one size being as likely.
     """
 
-    x: Any
-    y: Tensor
+    x: Any = field(repr=False)
+    y: Tensor = field(repr=False)
 
     def pick(self, whole: Trial, trials: Sequence[Trial]) -> Trial:
         return min(trials, key=self.length)
@@ -112,12 +116,3 @@ class ByEvidence(Choice):
         n, k = trial.total, trial.kept
         which = math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
         return error + trial.nats() + which
-
-
-def worst_loss(lost: Tensor, confidence: float) -> float:
-    """Upper bound on the rate of lost rows (Clopper & Pearson, 1934)."""
-    n, k = len(lost), int(lost.sum())
-    if k >= n:
-        return 1.0
-    a, b = torch.tensor([k + 1.0], dtype=torch.float64), torch.tensor([float(n - k)], dtype=torch.float64)
-    return float(beta_quantile(confidence, a, b))

@@ -57,6 +57,9 @@ def compress(
         if all(judge.holds(one.threshold, small.net) for one in rules if isinstance(one.threshold, Choice)):
             break
         precision = precision.finer()
+    else:
+        must, got = "a promise must hold for the network as it is stored", f"{rules} broken by rounding, however fine"
+        raise InputError(must, got, "allow a larger loss")
     small.info = {"rule": repr(rule), "precision": repr(precision), "least_scores": thresholds}
     return small
 

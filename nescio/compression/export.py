@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from importlib.util import find_spec
 
 import torch
@@ -21,19 +22,23 @@ def exported(net: nn.Module, x: Tensor) -> ExportedProgram:
 
 
 def to_onnx(net: nn.Module, x: Tensor, path: str | os.PathLike[str]) -> None:
-    """An ONNX file with one input `x` and one output `f`, weights included."""
+    """An ONNX file with one input `x` and one output `f`, weights included. Of `posterior.compile()` the outputs are three: `y_mean`,
+    `epistemic` and `aleatoric`."""
     missing = [name for name in ("onnx", "onnxscript") if find_spec(name) is None]
     if missing:
         must, got = "ONNX needs the packages onnx and onnxscript", f"no {missing[0]}"
         raise UnsupportedError(must, got, "pip install nescio[export]")
     name, rows = file_name(path), x if len(x) > 1 else torch.cat([x, x])
-    with torch.no_grad():
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's exporter warns of torch's own code
+        outputs = ["f"] if isinstance(net.eval()(rows), Tensor) else ["y_mean", "epistemic", "aleatoric"]
+        # y_mean: torch calls its own nodes `mean`, and a name may be used once
         torch.onnx.export(
-            net.eval(),
+            net,
             (rows,),
             name,
             input_names=["x"],
-            output_names=["f"],
+            output_names=outputs,
             dynamic_shapes=({0: Dim("rows")},),
             dynamo=True,
             external_data=False,

@@ -14,7 +14,7 @@ from nescio.compression.choice import Choice, Trial
 from nescio.compression.moments import Moments, nats
 from nescio.densities import log_density
 from nescio.errors import InputError
-from nescio.network import Params
+from nescio.network import BUDGET, Params
 from nescio.posterior.posterior import Posterior
 from nescio.posterior.variational import Variational
 
@@ -46,8 +46,10 @@ class Judge:
         numbers = {name: v[None] for name, v in self.given.numbers.items()}
 
         def observed(x: Any) -> Distribution:
+            step = max(1, BUDGET // self.posterior.model.network.bytes_per_point(x))  # the small network takes no more
             with torch.no_grad():
-                return self.posterior.model.observe(net(x)[None], numbers)
+                f = torch.cat([net(x[i : i + step]) for i in range(0, len(x), step)])
+                return self.posterior.model.observe(f[None], numbers)
 
         return choice.holds(self.whole(choice), self.made(choice, observed, 0.0, 0, 0, lambda: 0.0))
 

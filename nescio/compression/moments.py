@@ -19,7 +19,7 @@ from nescio.model import sort
 from nescio.network import Params
 from nescio.posterior.gaussian import GaussianPosterior
 from nescio.posterior.posterior import Posterior
-from nescio.posterior.variational import Variational
+from nescio.posterior.variational import WEIGHTS, Variational
 
 DRAWS = 200  # by which moments are known that have no formula
 AT_ONCE = 2**20  # numbers of a quadrature
@@ -43,11 +43,13 @@ def moments(posterior: Posterior) -> Moments:
     own, numbers = sort(point, posterior.model.likelihood)
     weights = posterior.model.network.weights()
     mean = {name: own[name] for name in weights}
-    sd = spreads(posterior) if isinstance(posterior, Variational) else {}
-    missing = [name for name in weights if name not in sd]
-    if missing:
-        drawn = posterior.sample(DRAWS)
-        sd |= {name: drawn[name].double().std(0).to(mean[name]) for name in missing}
+    if isinstance(posterior, Variational):
+        sd = spreads(posterior)
+        missing = [name for name in weights if name not in sd]
+        sd |= by_draws(posterior, {name: mean[name] for name in missing}) if missing else {}
+    else:  # what is not among them is fixed
+        found = posterior.variances()
+        sd = {name: found[name].sqrt().to(m) if name in found else torch.zeros_like(m) for name, m in mean.items()}
     return Moments(mean, {n: sd[n] for n in weights}, numbers, {n: x for n, x in own.items() if n not in weights})
 
 
@@ -65,6 +67,22 @@ def spreads(posterior: Variational) -> Params:
             elif isinstance(factor, Point) and block.site is not None:
                 found[block.name] = torch.zeros(block.shape).to(block.start)
     return found
+
+
+def by_draws(posterior: Variational, mean: Params) -> Params:
+    """Of a family without a formula, some draws at a time."""
+    many = max(1, WEIGHTS // max(1, posterior.model.dim))
+    sums = {name: [torch.zeros_like(m, dtype=torch.float64) for _ in range(2)] for name, m in mean.items()}
+    for i in range(0, DRAWS, many):
+        drawn = posterior.sample(min(many, DRAWS - i), seed=i)
+        for name, (first, second) in sums.items():
+            away = drawn[name].double() - mean[name].double()
+            first += away.sum(0)
+            second += away.square().sum(0)
+    return {
+        name: ((second - first.square() / DRAWS) / (DRAWS - 1)).clamp_min(0).sqrt().to(mean[name])
+        for name, (first, second) in sums.items()
+    }
 
 
 def nats(posterior: Variational) -> Params:

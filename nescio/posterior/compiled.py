@@ -24,7 +24,7 @@ from nescio.moments import Propagation
 from nescio.network import Network, Params, few
 from nescio.posterior.head import Head, head_of
 from nescio.posterior.observed import Told, observed
-from nescio.posterior.places import places, ranked
+from nescio.posterior.places import places
 
 if TYPE_CHECKING:
     from nescio.posterior.gaussian import GaussianPosterior
@@ -161,7 +161,6 @@ def of_gaussian(weights: GaussianPosterior, x: Any, factored: bool, exact: bool)
     free = torch.zeros(model.dim, dtype=torch.bool)
     free[slots.cpu()] = True
     index = places(model.prior, free, "a compiled posterior")
-    _, ranks = ranked(index, model.dim, slots.device)
     observer = observed(model, numbers, f.shape[-1])
     try:
         head = head_of(model.network, model.prior, own, x, free, "this")
@@ -176,9 +175,4 @@ def of_gaussian(weights: GaussianPosterior, x: Any, factored: bool, exact: bool)
     if exact:
         must, got = "a linearised posterior is compiled where its last layer is random", f"{sorted(index)}"
         raise UnsupportedError(must, got, "use Laplace(...).on(the last layer), or compile without linearize()")
-    diagonal = weights.covariance.diagonal()
-    variances = {
-        name: torch.where(place >= 0, diagonal[place.clamp_min(0)], 0.0).view(own[name].shape)
-        for name, place in ranks.items()
-    }
-    return SinglePass(propagated(model.network, own, variances, x, factored), observer)
+    return SinglePass(propagated(model.network, own, weights.variances(), x, factored), observer)

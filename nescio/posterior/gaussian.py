@@ -20,6 +20,7 @@ from nescio.posterior.compiled import of_gaussian
 from nescio.posterior.draws import within
 from nescio.posterior.linearized import Linearized
 from nescio.posterior.memory import remembered
+from nescio.posterior.places import places, ranked
 from nescio.posterior.posterior import Ends, Posterior, spread_evenly
 
 
@@ -62,6 +63,18 @@ class GaussianPosterior(Posterior):
 
     def ends(self) -> Ends:
         return Ends(self.theta[None], {name: x[None] for name, x in self.statistics.items()})
+
+    def variances(self) -> Params:
+        """Of each weight by itself, by name: those that are random, in part or as a whole; 0 where a number is fixed."""
+        free = torch.zeros(self.model.dim, dtype=torch.bool)
+        free[self.slots.cpu()] = True
+        index = places(self.model.prior, free, "a variance")
+        ranks, diagonal = ranked(index, self.model.dim, self.slots.device)[1], self.covariance.diagonal()
+        shapes = {name: w.shape for name, w in self.model.network.weights().items()}
+        return {
+            name: torch.where(place >= 0, diagonal[place.clamp_min(0)], 0.0).view(shapes[name])
+            for name, place in ranks.items()
+        }
 
     def linearize(self, link: Link | None = None) -> Linearized:
         """The same weights through the network's first-order expansion: exact Gaussian functions. `link`: for classes, how."""
