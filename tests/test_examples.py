@@ -16,6 +16,7 @@ NEEDS = {
     "hugging_face_trainer": ("transformers", "accelerate"),
     "lightning_trainer": ("lightning",),
     "tensorboard_scalars": ("tensorboard",),
+    "torchmetrics_scores": ("torchmetrics",),
 }
 
 

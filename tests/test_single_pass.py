@@ -15,10 +15,11 @@ from scipy import integrate, stats
 from torch import Tensor, nn
 
 from nescio import InputError, Model, UnsupportedError, fit
-from nescio.infer import MAP, SWAG, VI, Laplace, NeuralLinear
+from nescio.compression import to_onnx
+from nescio.infer import HMC, MAP, SWAG, VI, Laplace, NeuralLinear
 from nescio.infer.curvature import diag, full, kfac, low_rank
 from nescio.infer.families import MeanField
-from nescio.laws import Correlated, InverseGamma, Normal
+from nescio.laws import Correlated, InverseGamma, Learned, Normal
 from nescio.likelihoods import Bernoulli, Categorical, ContinuousBernoulli, Gaussian, Heteroscedastic
 from nescio.linalg import Diag
 from nescio.links import probit
@@ -153,7 +154,7 @@ def test_what_can_be_compiled() -> None:
     with pytest.raises(UnsupportedError, match="last layer is random"):
         fit(model, single, Laplace(diag)).linearize().compile()  # type: ignore[attr-defined]
     with pytest.raises(UnsupportedError, match="Gaussian"):
-        fit(model, single, MAP(epochs=1)).compile()
+        fit(model, single, 2 * (MAP(epochs=1) >> Laplace(diag))).compile()
     other = Model(mlp(3, 5, 2), Normal(0, 1), ContinuousBernoulli())
     with pytest.raises(UnsupportedError, match="compiled posterior is for"):
         fit(other, (single[0], single[1].sigmoid()), Laplace(diag)).compile()
@@ -187,26 +188,42 @@ def check_export() -> None:
         assert all(target.startswith(("aten.", "<built-in")) for target in targets), targets
 
 
+def test_an_ensemble_compiles_to_its_members() -> None:
+    """The very numbers of predict, norm statistics and noise of each member included; of many draws those of predict(x, 64)."""
+    model, (single, y) = convolutional()
+    x = single.double()
+    for likelihood, outcome in (
+        (Categorical(), y),
+        (Heteroscedastic(), x[:, 0, 0, :1]),
+        (Gaussian(Learned(0.5)), x[:, 0, 0, :2]),
+    ):
+        net = nn.Sequential(model.network.net[:-1], nn.Linear(6, 3 if outcome.dim() == 1 else 2)).double()
+        posterior = fit(Model(net, Normal(0, 1), likelihood), (x, outcome), 3 * MAP(epochs=2))
+        module = posterior.compile(x[:1])
+        agree(module, posterior, x)
+    program = torch.export.export(module, (x[:2],), dynamic_shapes=({0: torch.export.Dim("rows", min=1)},))
+    for got, wanted in zip(program.module()(x[:7]), module(x[:7]), strict=True):
+        torch.testing.assert_close(got, wanted)
+    many = fit(regression(), (X, Y), 2 * HMC(draws=50, warmup=2, leapfrog=2))
+    for got, name in zip(many.compile()(X), ("mean", "epistemic", "aleatoric"), strict=True):
+        torch.testing.assert_close(got, getattr(many.predict(X, draws=64), name))
+
+
 def test_export() -> None:
     check_export()
 
 
 def test_onnx(tmp_path: Path) -> None:
+    """A Gaussian posterior and an ensemble in another runtime, for any number of rows."""
     for package in ("onnx", "onnxscript", "onnxruntime"):
         pytest.importorskip(package, reason="needs the extra `export`")
     import onnxruntime
 
-    model, data = convolutional()
-    module = fit(model, data, Laplace(diag)).compile()
-    import warnings
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch's own exporter warns of torch's own code
-        rows = ({0: torch.export.Dim("rows", min=1)},)
-        program = torch.onnx.export(module, (data[0][:2],), dynamo=True, dynamic_shapes=rows, verbose=False)
-    assert program is not None
-    program.save(str(tmp_path / "a.onnx"))
-    session = onnxruntime.InferenceSession(str(tmp_path / "a.onnx"))
-    given = session.run(None, {session.get_inputs()[0].name: data[0].numpy()})
-    for got, wanted in zip(given, module(data[0]), strict=True):
-        np.testing.assert_allclose(got, wanted.numpy(), atol=1e-5)
+    x, model = X.float(), Model(mlp(3, 5, 3), Normal(0, 1), Categorical())
+    for method in (Laplace(diag).on("2.*"), 2 * MAP(epochs=1)):
+        module = fit(model, (x, LABELS), method).compile()
+        to_onnx(module, x[:2], tmp_path / "a.onnx")
+        session = onnxruntime.InferenceSession(str(tmp_path / "a.onnx"))
+        given = session.run(["y_mean", "epistemic", "aleatoric"], {"x": x.numpy()})
+        for got, wanted in zip(given, module(x), strict=True):
+            np.testing.assert_allclose(got, wanted.numpy(), atol=1e-5)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from nescio.model import Model
 from nescio.network import Params
@@ -75,6 +75,12 @@ class Draws(Posterior):
 
     def ends(self) -> Ends:
         return Ends(self.theta[:, -1], self.statistics)
+
+    def compile(self, x: Any = None, factored: bool = False) -> nn.Module:
+        """The networks of the draws one after the other, evenly chosen where there are more than 64: `predict(x, 64)` as a module."""
+        from nescio.posterior.members import of_draws
+
+        return of_draws(self, x)
 
     def to_arviz(self) -> DataTree:
         """For ArviZ: groups posterior, sample_stats and constant_data. Needs the extra `arviz`."""

@@ -72,13 +72,14 @@ class Posterior(ABC):
         raise UnsupportedError("a prior is made of a Gaussian posterior", type(self).__name__, remedy)
 
     def compile(self, x: Any = None, factored: bool = False) -> nn.Module:
-        """A plain module, x -> (mean, epistemic, aleatoric), of one pass and no draws, fit for `torch.export` and ONNX.
+        """A plain module, x -> (mean, epistemic, aleatoric), of one pass and no draws, fit for `torch.export` and ONNX. Of an ensemble, or
+        of draws, it is the members themselves, a pass each.
 
         `x`: an example of an input; by default of the form that the fit had. `factored`: variances of a layer's weights as the product of
         one for each row and one for each column, which is cheaper (nescio/moments/propagation.py).
         """
-        remedy = "use MAP() >> Laplace(...), SWAG, NeuralLinear or VI(MeanField())"
-        raise UnsupportedError("a posterior in one pass is Gaussian", type(self).__name__, remedy)
+        remedy = "use n * MAP(), MAP() >> Laplace(...), SWAG, NeuralLinear or VI(MeanField())"
+        raise UnsupportedError("a compiled posterior is Gaussian, or one of draws", type(self).__name__, remedy)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """One safetensors file with a JSON header; `nescio.load(path, model)` reads it back."""
