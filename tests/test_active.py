@@ -222,6 +222,7 @@ def test_any_method_and_real_outcomes(method: Method) -> None:
     ("change", "match"),
     [
         ({"rounds": 100}, r"the pool must not run dry; got 4 \+ 100 x 3 labels from 60 rows"),
+        ({"rounds": -1}, "rounds is a whole number of at least 0; got -1"),
         ({"batch": 61, "rounds": 1}, "at most all points of the pool; got 61 of 60"),
         ({"start": torch.tensor([1, 1])}, "a start is at least one row of 0 ... 59, none twice; got 2 rows, 1"),
         ({"start": torch.tensor([60])}, "none twice"),

@@ -27,6 +27,7 @@ from nescio.families.variational_dropout import LogUniformKL, log_uniform_kl
 from nescio.infer import VI
 from nescio.laws import LogUniform, Normal
 from nescio.likelihoods import Gaussian as Noise_
+from nescio.model import sort
 from nescio.noise import Noise
 from nescio.posterior import Variational
 
@@ -185,3 +186,24 @@ def test_variational_dropout_finds_useless_weights() -> None:
     assert isinstance(posterior, Variational)
     found = log_alphas(posterior.q)["weight"][0]
     assert float(found[0]) < -3 and float(found[1:].mean()) > 0, found
+
+
+def test_its_weights_are_gaussians_for_moments_and_priors() -> None:
+    x = normal(20, 2)
+    model = Model(seeded(lambda: nn.Linear(2, 1)), LogUniform(), Noise_(0.1))
+    posterior = fit(model, (x, x[:, :1]), VI(VariationalDropout(), epochs=2))
+    assert isinstance(posterior, Variational)
+    own = torch.cat([factor.law.rho.reshape(-1) for factor in posterior.q.parts()]).detach()  # type: ignore[union-attr]
+    found = posterior.gaussian()
+    torch.testing.assert_close(found.covariance.diagonal(), torch.nn.functional.softplus(own).square())
+    assert set(posterior.as_prior()) == {"*"} and len(posterior.compile()(x)) == 3
+
+
+def test_a_bias_that_acts_by_a_rule_is_used() -> None:
+    """So that a second use, which the dry run did not see, is refused."""
+    net = seeded(lambda: nn.Linear(2, 1))
+    for family in (VariationalDropout(), MeanField()):
+        loss = loss_of(net, family, normal(4, 2), normal(4, 1))
+        named = sort(loss.q.call().params(loss.acting), loss.target.model.likelihood)[0]
+        loss.target.model.network.within(named, normal(4, 2), lambda f: None)
+        assert [weight.uses for weight in named.values()] == [1, 1]  # type: ignore[attr-defined]

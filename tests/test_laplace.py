@@ -614,6 +614,17 @@ def test_dense_and_operators_agree_on_samples() -> None:
     assert float(error.abs().max()) < Z
 
 
+def test_draws_come_in_pieces_that_fit_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    posterior, x = gaussian(small(), regression(), Laplace(kfac)), regression()[0][:3]
+    whole = posterior.sample(2, seed=1)
+    monkeypatch.setattr("nescio.posterior.gaussian.WEIGHTS", 2 * posterior.model.dim)
+    drawn = posterior.sample(5, seed=1)
+    assert all(torch.equal(drawn[name][:2], value) for name, value in whole.items())
+    assert len(drawn["0.weight"].flatten(1).unique(dim=0)) == 5
+    own = {name: value for name, value in drawn.items() if name in posterior.model.network.weights()}
+    torch.testing.assert_close(posterior.functions(x, 5, seed=1)[0], posterior.model.network.outputs(own, x))
+
+
 def test_posterior_face() -> None:
     posterior: Posterior = fit(small(), regression(), Laplace(kfac))
     assert posterior.count() is None

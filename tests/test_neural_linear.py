@@ -275,6 +275,8 @@ def test_it_composes(tmp_path: Path) -> None:
         LinearHead.restore(model, broken, posterior.header()["info"])
     single, x, y, _ = problem(outputs=1)
     one = head(single, (x, y))
+    with pytest.raises(InputError, match="at least one point"):
+        one.update(x[:0], y[:0])
     one.save(tmp_path / "one.safetensors")
     torch.testing.assert_close(load(tmp_path / "one.safetensors", single).predict(x).mean, one.predict(x).mean)
     model, x, y, _ = problem()

@@ -62,11 +62,14 @@ def learn(
     """`rounds` times `batch` labels beyond those of `start`: rows, or how many by lot; the last round trains and asks for nothing.
 
     `labels`: of all rows, or a function of row numbers that is asked. `method`: may depend on the number of labels, as in
-    `lambda n: MAP(epochs=50, batch_size=min(128, n))`. `candidates`: so many rows of the pool, by lot, are looked at.
+    `lambda n: MAP(epochs=50, batch_size=min(128, n))`. `candidates`: so many rows of the pool, by lot, are looked at. `progress` is told
+    of each round that asked for labels, when these are known and kept.
     """
     size, noise = rows(pool), Noise(seed).at("active")
     own = Pool.begin(pool, labels, start, noise)
     expect_fits(batch, size)
+    if rounds < 0:
+        raise InputError("rounds is a whole number of at least 0", str(rounds), "0 trains once and asks for nothing")
     if len(own.chosen) + rounds * batch > size:
         got = f"{len(own.chosen)} + {rounds} x {batch} labels from {size} rows"
         raise InputError("the pool must not run dry", got, "ask for fewer, in fewer rounds, or enlarge the pool")

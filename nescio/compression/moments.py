@@ -17,9 +17,9 @@ from nescio.families.variational_dropout import CONSTANT, Proportional, log_unif
 from nescio.laws.law import unvalidated
 from nescio.model import sort
 from nescio.network import Params
-from nescio.posterior.gaussian import GaussianPosterior
+from nescio.posterior.gaussian import WEIGHTS, GaussianPosterior
 from nescio.posterior.posterior import Posterior
-from nescio.posterior.variational import WEIGHTS, Variational
+from nescio.posterior.variational import Variational
 
 DRAWS = 200  # by which moments are known that have no formula
 AT_ONCE = 2**20  # numbers of a quadrature

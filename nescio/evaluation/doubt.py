@@ -102,10 +102,11 @@ class FeatureDensity:
         return FeatureDensity(means, torch.linalg.cholesky(covariance + ridge * eye))
 
     def __call__(self, features: Tensor) -> Tensor:
-        x = matrix(features).double()
-        gap = (x[:, None] - self.means).flatten(0, 1)  # (points x classes, features)
-        white = torch.linalg.solve_triangular(self.root, gap.T, upper=False)
-        return 0.5 * white.square().sum(0).view(len(x), -1).amin(1)
+        """(points,)"""
+        x = matrix(features).double() - self.means.mean(0)  # near zero: distances lose no digits
+        centres = self.means - self.means.mean(0)
+        white, around = (torch.linalg.solve_triangular(self.root, t.T, upper=False).T for t in (x, centres))
+        return 0.5 * torch.cdist(white, around).square().amin(1)
 
 
 def matrix(features: Any) -> Tensor:

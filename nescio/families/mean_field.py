@@ -116,7 +116,7 @@ class Gaussian(Factor, Action):
         """By the law of the output."""
         bias_sd = None
         if isinstance(bias, RandomWeight) and isinstance(bias.action, Gaussian):
-            bias, bias_sd = bias.action.loc, bias.action.sd
+            bias, bias_sd = bias.used().action.loc, bias.action.sd
         return noisy(function, x, self.loc, self.sd, values(bias), bias_sd)
 
     def signed(

@@ -101,7 +101,7 @@ class Proportional(Factor, Action):
 def plain(bias: Tensor | None) -> Tensor | None:
     """A bias as the Gaussian that it is."""
     if isinstance(bias, RandomWeight) and isinstance(bias.action, Proportional):
-        law = bias.action.law
+        law = bias.used().action.law  # type: ignore[attr-defined]
         return RandomWeight.of(law, bias.value, law.loc)
     return bias
 

@@ -5,16 +5,18 @@ p(w | D) ≈ N(mean, Σ)   for some of the numbers of the model; the others have
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, final
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
 from nescio.errors import FileError
 from nescio.laws.law import Law
 from nescio.linalg import Operator, described, restored
 from nescio.links import Link
-from nescio.model import Model
+from nescio.model import Model, sort
 from nescio.network import Params
 from nescio.posterior.compiled import of_gaussian
 from nescio.posterior.draws import within
@@ -22,6 +24,8 @@ from nescio.posterior.linearized import Linearized
 from nescio.posterior.memory import remembered
 from nescio.posterior.places import places, ranked
 from nescio.posterior.posterior import Ends, Posterior, spread_evenly
+
+WEIGHTS = 2**26  # numbers: what the draws of one piece may have
 
 
 @final
@@ -52,10 +56,28 @@ class GaussianPosterior(Posterior):
 
     def sample(self, n: int, seed: int = 0) -> Params:
         """Coherent functions: one draw of all weights for all inputs."""
+        parts = list(self.pieces(n, seed))
+        return parts[0] if len(parts) == 1 else {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+
+    def pieces(self, n: int, seed: int) -> Iterator[Params]:
+        """n draws, so many at a time as fit the memory, each time with noise of its own."""
         spread_evenly(n, 1)
-        steps = self.covariance.sample(n, self.model.noise(seed, "sample")).to(self.theta)
-        theta = self.theta.expand(n, -1).index_add(1, self.slots, steps)
-        return {**self.model.named(theta), **{name: x.expand(n, *x.shape) for name, x in self.statistics.items()}}
+        many, noise = max(1, WEIGHTS // self.model.dim), self.model.noise(seed, "sample")
+        for i in range(0, n, many):
+            few = min(many, n - i)
+            steps = self.covariance.sample(few, noise.at("piece", i) if i else noise).to(self.theta)
+            theta = self.theta.expand(few, -1).index_add(1, self.slots, steps)
+            own = {name: x.expand(few, *x.shape) for name, x in self.statistics.items()}
+            yield {**self.model.named(theta), **own}
+
+    def functions(self, x: Any, n: int, seed: int) -> tuple[Any, Params]:
+        """Those of `sample(n, seed)`, piece by piece."""
+        given = []
+        for piece in self.pieces(n, seed):
+            own, numbers = sort(piece, self.model.likelihood)
+            with torch.no_grad():
+                given.append((self.model.network.outputs(own, x), numbers))
+        return given[0] if len(given) == 1 else tree_map(lambda *tensors: torch.cat(tensors), *given)
 
     def point(self) -> Params:
         """The mean."""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
-from nescio.errors import UnsupportedError
+from nescio.errors import InputError, UnsupportedError
 from nescio.laws.prior import Prior
 from nescio.network import Network, Params, few, rows
 from nescio.posterior.places import places
@@ -66,6 +66,8 @@ def head_of(network: Network, prior: Prior, params: Params, x: Any, only: Tensor
 
 def features(network: Network, params: Params, x: Any, head: Head) -> Tensor:
     """What goes into the last layer, (points, inputs), a one for the bias last; no gradients."""
+    if not rows(x):
+        raise InputError("inputs must hold at least one point", "none", "leave out what has no rows")
     module = network.net.get_submodule(head.name)
     caught: list[Tensor] = []
     hook = module.register_forward_pre_hook(lambda _m, given: caught.append(given[0].detach()))

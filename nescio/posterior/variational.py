@@ -15,15 +15,14 @@ from nescio.families.family import Family, restored
 from nescio.families.mean_field import Gaussian
 from nescio.families.net_dropout import NetDropout, draw_masks, with_masks
 from nescio.families.point import Point
+from nescio.families.variational_dropout import Proportional
 from nescio.laws.law import Law
 from nescio.linalg import Diag
 from nescio.model import Model, sort
 from nescio.network import Network, Params, few
 from nescio.posterior.draws import Draws, within
-from nescio.posterior.gaussian import GaussianPosterior
+from nescio.posterior.gaussian import WEIGHTS, GaussianPosterior
 from nescio.posterior.posterior import Ends, Posterior, spread_evenly
-
-WEIGHTS = 2**26  # numbers: what the draws of one chunk may have
 
 
 @final
@@ -98,18 +97,19 @@ class Variational(Posterior):
         return Ends(self.q.mean()[None], {name: x[None] for name, x in self.statistics.items()})
 
     def gaussian(self) -> GaussianPosterior:
-        """The Gaussians of the network's weights under mean field, for a prior or for moments; other numbers at their means."""
+        """Independent Gaussians of the network's weights, for a prior or for moments; other numbers at their means."""
         found: list[tuple[Tensor, Tensor]] = []
         for factor in self.q.parts():
             if isinstance(factor, Point) or all(block.site is None for block in factor.blocks):
                 continue
-            if not isinstance(factor, Gaussian):
+            law = factor.law if isinstance(factor, Proportional) else factor
+            if not isinstance(law, Gaussian):
                 got = f"{type(factor).__name__} of {[block.name for block in factor.blocks]}"
                 raise UnsupportedError("weights must be Gaussian, each by itself", got, "use MeanField(scaled=False)")
             variable, where = self.q.layout.place[factor.blocks[0].name]
             first = self.q.layout.bounds[variable].start
             every = torch.arange(first, first + self.model.prior.sizes[variable], device=self.q.rest.device)
-            found.append((every[where], F.softplus(factor.rho.detach()).square().reshape(-1).double()))
+            found.append((every[where], F.softplus(law.rho.detach()).square().reshape(-1).double()))
         if not found:
             raise UnsupportedError("some weight must be Gaussian", repr(self.q.family), "use MeanField()")
         slots, order = torch.cat([place for place, _ in found]).sort()
