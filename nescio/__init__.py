@@ -61,7 +61,15 @@ __all__ = [
 ]
 
 
+_ROOMS = (
+    *("active", "comparison", "compression", "data", "decisions", "diagnose", "evaluation", "families", "generative"),
+    *("infer", "laws", "likelihoods", "linalg", "marginal", "nets", "posterior", "report", "runs", "sklearn"),
+)  # `import nescio; nescio.evaluation.nll`
+
+
 def __getattr__(name: str) -> object:
+    if name in _ROOMS:
+        return import_module(f"nescio.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'nescio' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

@@ -109,6 +109,7 @@ class Network(nn.Module):
         """f under stacked parameters, (draws, points, ...)."""
         if not rows(x):
             raise InputError("inputs must hold at least one point", "none", "leave out what has no rows")
+        expect_finite(x)
         try:
             with Noise(
                 device=self.like.device
@@ -224,6 +225,15 @@ def count_bytes(network: Network, x: Any) -> int:
 def few(x: Any, n: int) -> Any:
     """n rows, the first ones again and again where there are fewer."""
     return tree_map(lambda t: t[torch.arange(n, device=t.device) % len(t)], x)
+
+
+def expect_finite(x: Any) -> None:
+    """A hole in the inputs is said, not predicted."""
+    for leaf in tree_flatten(x)[0]:
+        if leaf.is_floating_point() and not bool(leaf.sum().isfinite()) and not bool(leaf.isfinite().all()):
+            bad = (~leaf.isfinite()).nonzero()
+            got = f"{len(bad)} NaN or infinite cells, first at {tuple(bad[0].tolist())}"
+            raise InputError("inputs must be finite", got, "drop or impute these rows first")
 
 
 def rows(x: Any) -> int:

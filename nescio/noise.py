@@ -8,12 +8,15 @@ uninterrupted run would have drawn, and no two streams share numbers. Nothing he
 from __future__ import annotations
 
 import hashlib
+import operator
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
+
+from nescio.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,13 @@ class Noise:
     key: tuple[str | int, ...] = ()
     device: torch.device = torch.device("cpu")
     dtype: torch.dtype = torch.float32
+
+    def __post_init__(self) -> None:
+        if type(self.seed) is not int:  # numpy's 3 is 3
+            try:
+                object.__setattr__(self, "seed", int(operator.index(self.seed)))
+            except TypeError as error:
+                raise InputError("a seed must be a whole number", repr(self.seed), "use for instance seed=0") from error
 
     def at(self, *key: str | int) -> Noise:
         return Noise(self.seed, self.key + key, self.device, self.dtype)

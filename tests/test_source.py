@@ -226,7 +226,10 @@ def test_cells_that_are_not_finite_are_named(value: float) -> None:
         ([], "data must hold at least one batch; got none"),
         (DataLoader(TensorDataset(X, Y, Y), 4), "an item must be a pair"),
         (TensorDataset(X), "an item must be a pair"),
-        ([(X, Y, Y)], "an item must be a pair .x, y.; got tuple; put several inputs into a tuple"),
+        (
+            [(X, Y, Y)],
+            "an item must be a pair .x, y.; got tuple of length 3; pass tensors .x, y.; put several inputs into a tuple",
+        ),
         (X, r"data must be \(x, y\), a Dataset, a DataLoader or batches; got Tensor; pass a pair of tensors"),
         ({"x": X, "y": Y}, "got dict; pass a pair"),
         ("x.csv", "got str; pass a pair"),

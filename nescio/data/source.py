@@ -177,8 +177,8 @@ def pair(batch: Any) -> tuple[Any, Any]:
     if not isinstance(batch, (tuple, list)) or len(batch) != 2:
         raise InputError(
             "an item must be a pair (x, y)",
-            f"{type(batch).__name__}",
-            "put several inputs into a tuple or a dictionary x",
+            f"{type(batch).__name__}" + (f" of length {len(batch)}" if isinstance(batch, (tuple, list)) else ""),
+            "pass tensors (x, y); put several inputs into a tuple or a dictionary x",
         )
     x = batch[0]
     return tuple(x) if isinstance(x, list) else x, batch[1]  # torch's collate turns tuples into lists
@@ -206,7 +206,17 @@ def expect_tensors(x: Any, y: Any) -> None:
     for what, tree in {"x": x, "y": y}.items():
         if not leaves(tree):
             kinds = sorted({type(leaf).__name__ for leaf in tree_flatten(tree)[0]})
-            raise InputError(f"{what} must be tensors", ", ".join(kinds) or "nothing", f"use torch.as_tensor({what})")
+            raise InputError(f"{what} must be tensors", ", ".join(kinds) or "nothing", remedy(tree, what))
+
+
+def remedy(tree: Any, what: str) -> str:
+    """How this becomes a tensor."""
+    first = next(iter(tree_flatten(tree)[0]), None)
+    if isinstance(first, str) or getattr(getattr(first, "dtype", None), "kind", "f") in "OSUT":  # text
+        return "number the classes from 0, or use nescio.sklearn.BayesianClassifier, which does"
+    if hasattr(first, "to_numpy"):  # a table or a column of one
+        return f"use torch.as_tensor({what}.to_numpy())"
+    return f"use torch.as_tensor({what})"
 
 
 def check_finite(tree: Any, what: str, numbers: Tensor | None = None) -> None:

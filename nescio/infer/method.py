@@ -25,6 +25,7 @@ from nescio.data.source import source
 from nescio.errors import InputError
 from nescio.infer.device import usable
 from nescio.infer.folder import claimed, identity
+from nescio.laws import Laplace
 from nescio.model import Model
 from nescio.noise import Noise
 from nescio.posterior.draws import Draws
@@ -115,6 +116,9 @@ class Then(Method):
     first: Method
     second: Method
 
+    def __post_init__(self) -> None:
+        expect_method(self.second, "what follows >>")
+
     def run(self, target: Target, start: Start, run: Run) -> Posterior:
         before = self.first.run(target, start, run.at("first"))
         ends = before.ends()
@@ -156,6 +160,17 @@ class On(Method):
         return self.method.run(replace(target, only=only), start, run)
 
 
+def expect_method(method: object, what: str) -> None:
+    if isinstance(method, Method):
+        return
+    remedy = "write for instance 5 * MAP()"
+    if isinstance(method, Laplace):
+        remedy = "this Laplace is the prior of nescio.laws: import that of nescio.infer"
+    elif isinstance(method, type) and issubclass(method, Method):
+        remedy = f"write {method.__name__}()"
+    raise InputError(f"{what} must be a Method", repr(method), remedy)
+
+
 def fit(
     model: Model,
     data: Any,
@@ -176,8 +191,7 @@ def fit(
     posterior is bit for bit that of a run that was not.
     `compile`: gradients as machine code, which takes seconds to make; by default where a run is long enough to gain by it.
     """
-    if not isinstance(method, Method):
-        raise InputError("method must be a Method", repr(method), "write for instance 5 * MAP()")
+    expect_method(method, "method")
     if not temperature > 0:
         raise InputError("the temperature must be positive", str(temperature), "1 is the posterior, below 1 is colder")
     began = time.perf_counter()

@@ -18,7 +18,7 @@ from nescio.laws.law import Law
 from nescio.likelihoods import Gaussian
 from nescio.linalg import Blocks, Dense
 from nescio.model import Model, sort
-from nescio.network import Params
+from nescio.network import Params, expect_finite
 from nescio.posterior.compiled import Forms, SinglePass, last_layer
 from nescio.posterior.conjugate import Inverse, Regression, Sums
 from nescio.posterior.draws import within
@@ -84,6 +84,7 @@ class LinearHead(Posterior):
 
     def features(self, x: Any) -> Tensor:
         """The basis at x, (points, inputs)."""
+        expect_finite(x)
         own, _ = sort(self.point(), self.model.likelihood)
         return features(self.model.network, own, x, self.head)
 

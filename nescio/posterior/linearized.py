@@ -23,7 +23,7 @@ from nescio.laws.law import unvalidated
 from nescio.likelihoods import Bernoulli, Categorical, Gaussian
 from nescio.links import Link
 from nescio.model import sort
-from nescio.network import Params, rows
+from nescio.network import Params, expect_finite, rows
 from nescio.posterior.compiled import of_gaussian
 from nescio.posterior.places import places, ranked
 from nescio.posterior.posterior import Ends, Posterior, spread_evenly
@@ -78,6 +78,7 @@ class Linearized(Posterior):
 
     def outputs(self, x: Any, joint: bool = False) -> Outputs:
         """The network's outputs at x as Gaussians: each point by itself, or all of them jointly."""
+        expect_finite(x)
         count, form = rows(x), str(tree_map(lambda t: (t.shape[1:], t.dtype), x))
         if form not in self.plans:  # found out once for each form of an input
             self.plans[form] = self.planned(x)
