@@ -14,7 +14,8 @@ from torch import Tensor
 
 from nescio.compression import choice, content, flow, precision, shrinking, spaces
 from nescio.compression.coder import Decoder, Encoder
-from nescio.families import layout, scaled
+from nescio.families import group, layout
+from nescio.families import scales as scale_laws
 from nescio.laws import HalfCauchy
 
 M = pytest.MonkeyPatch
@@ -76,8 +77,8 @@ def a_bound_too_low(m: M) -> None:
 
 
 def scales_without_jacobian(m: M) -> None:
-    right = scaled.LogNormal.kl
-    m.setattr(scaled.LogNormal, "kl", lambda self, prior: right(self, prior) + self.loc.sum())
+    right = scale_laws.LogNormal.kl
+    m.setattr(scale_laws.LogNormal, "kl", lambda self, prior: right(self, prior) + self.loc.sum())
 
 
 def weights_at_their_scale(m: M) -> None:
@@ -85,33 +86,33 @@ def weights_at_their_scale(m: M) -> None:
 
 
 def mean_of_the_logarithm(m: M) -> None:
-    right = scaled.LogNormal.moments
-    m.setattr(scaled.LogNormal, "moments", lambda self: ((self.power * self.loc).exp(), right(self)[1]))
+    right = scale_laws.LogNormal.moments
+    m.setattr(scale_laws.LogNormal, "moments", lambda self: ((self.power * self.loc).exp(), right(self)[1]))
 
 
 def half_the_line(m: M) -> None:
-    right = scaled.Signed.kl
-    m.setattr(scaled.Signed, "kl", lambda self, prior: right(self, prior) - 3 * math.log(2))
+    right = scale_laws.Signed.kl
+    m.setattr(scale_laws.Signed, "kl", lambda self, prior: right(self, prior) - 3 * math.log(2))
 
 
 def scales_act_twice(m: M) -> None:
-    right = scaled.LogNormal.z
+    right = scale_laws.LogNormal.z
 
-    def z(self: scaled.LogNormal, index: Any = None, rows: int | None = None) -> Tensor:
+    def z(self: scale_laws.LogNormal, index: Any = None, rows: int | None = None) -> Tensor:
         return right(self) if index is None else right(self, index, rows).square()
 
-    m.setattr(scaled.LogNormal, "z", z)
+    m.setattr(scale_laws.LogNormal, "z", z)
 
 
 def the_bias_is_not_scaled(m: M) -> None:
-    def mate(self: scaled.Group, bias: Tensor | None) -> Tensor | None:
+    def mate(self: group.Group, bias: Tensor | None) -> Tensor | None:
         return None
 
     def own_bias(bias: Any, like: Tensor) -> Tensor:
         return bias.action.tilde()
 
-    m.setattr(scaled.Group, "mate", mate)
-    m.setattr(scaled, "own_bias", own_bias)
+    m.setattr(group.Group, "mate", mate)
+    m.setattr(group, "own_bias", own_bias)
 
 
 def any_seal_will_do(m: M) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nescio import weights
-from nescio.families import call, fused, mean_field
+from nescio.families import call, fused, independent
 from nescio.families.call import Call
 from nescio.infer import elbo
 from nescio.network import Network
@@ -30,8 +30,8 @@ def divergence_times(factor: float) -> Callable[[pytest.MonkeyPatch], None]:
 
 
 def kl_is_a_mean_over_weights(m: pytest.MonkeyPatch) -> None:
-    true = mean_field.normal_kl
-    m.setattr(mean_field, "normal_kl", lambda locs, sds, a, b: true(locs, sds, a, b) / locs[0].numel())
+    true = independent.normal_kl
+    m.setattr(independent, "normal_kl", lambda locs, sds, a, b: true(locs, sds, a, b) / locs[0].numel())
 
 
 def kl_reversed(m: pytest.MonkeyPatch) -> None:
@@ -41,12 +41,12 @@ def kl_reversed(m: pytest.MonkeyPatch) -> None:
             [(0.5 * (t**2 + (x - c) ** 2) / d**2 - 0.5 - (t / d).log()).sum() for x, d, c, t in each]
         ).sum()
 
-    m.setattr(mean_field, "normal_kl", wrong)
+    m.setattr(independent, "normal_kl", wrong)
 
 
 def prior_variance_for_sd(m: pytest.MonkeyPatch) -> None:
-    true = mean_field.normal_kl
-    m.setattr(mean_field, "normal_kl", lambda locs, sds, a, b: true(locs, sds, a, b.square()))
+    true = independent.normal_kl
+    m.setattr(independent, "normal_kl", lambda locs, sds, a, b: true(locs, sds, a, b.square()))
 
 
 def sd_for_variance(m: pytest.MonkeyPatch) -> None:
@@ -54,7 +54,7 @@ def sd_for_variance(m: pytest.MonkeyPatch) -> None:
         mean = function(x, loc, bias)
         return mean + function(x * x, sd, bias_sd).sqrt() * torch.randn_like(mean)
 
-    m.setattr(mean_field, "noisy", wrong)
+    m.setattr(independent, "noisy", wrong)
 
 
 def noise_shared_over_the_batch(m: pytest.MonkeyPatch) -> None:
@@ -70,24 +70,24 @@ def noise_shared_over_the_batch(m: pytest.MonkeyPatch) -> None:
         spread = function(x * x, sd.square(), None if bias_sd is None else bias_sd.square()).sqrt()
         return mean + spread * torch.randn(len(x) // 2, mean.shape[1]).to(mean).repeat_interleave(2, 0)
 
-    m.setattr(mean_field, "noisy", pairs)
+    m.setattr(independent, "noisy", pairs)
 
 
 def softplus_missing(m: pytest.MonkeyPatch) -> None:
-    def begin(self: mean_field.Gaussian) -> None:
+    def begin(self: independent.Gaussian) -> None:
         self.sd = self.rho.abs()
 
-    m.setattr(mean_field.Gaussian, "begin", begin)
+    m.setattr(independent.Gaussian, "begin", begin)
 
 
 def epsilon_forgotten(m: pytest.MonkeyPatch) -> None:
     """The gradient of rho without the noise that sigma was multiplied by."""
 
-    def draw(self: mean_field.Gaussian) -> Tensor:
+    def draw(self: independent.Gaussian) -> Tensor:
         noise = torch.randn_like(self.loc)
         return (self.loc + (self.sd.detach() * noise + self.sd - self.sd.detach())).reshape(-1)
 
-    m.setattr(mean_field.Gaussian, "draw", draw)
+    m.setattr(independent.Gaussian, "draw", draw)
 
 
 def a_weight_used_twice_is_drawn_twice(m: pytest.MonkeyPatch) -> None:
@@ -123,7 +123,7 @@ def position_by_position(m: pytest.MonkeyPatch) -> None:
     def convolve(self: Any, convolution: Any, x: Tensor, bias: Any, value: Any) -> Tensor:
         return self.local(convolution, x, bias)
 
-    m.setattr(mean_field.Gaussian, "convolve", convolve)
+    m.setattr(independent.Gaussian, "convolve", convolve)
 
 
 def one_sign_for_all_examples(m: pytest.MonkeyPatch) -> None:
@@ -132,7 +132,7 @@ def one_sign_for_all_examples(m: pytest.MonkeyPatch) -> None:
         shape[axis] = like.shape[axis]
         return torch.randint(0, 2, shape).to(like.dtype) * 2 - 1
 
-    m.setattr(mean_field, "signs", wrong)
+    m.setattr(independent, "signs", wrong)
 
 
 def jacobian_of_the_scale_forgotten(m: pytest.MonkeyPatch) -> None:
@@ -165,10 +165,10 @@ def draws_at_the_mean(m: pytest.MonkeyPatch) -> None:
 
 
 def variance_in_draws(m: pytest.MonkeyPatch) -> None:
-    def draw(self: mean_field.Gaussian) -> Tensor:
+    def draw(self: independent.Gaussian) -> Tensor:
         return (self.loc + F.softplus(self.rho).square() * torch.randn_like(self.loc)).reshape(-1)
 
-    m.setattr(mean_field.Gaussian, "draw", draw)
+    m.setattr(independent.Gaussian, "draw", draw)
 
 
 FAULTS: list[Fault] = [

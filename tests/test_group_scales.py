@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from nescio import Model, fit
 from nescio.data.source import source
 from nescio.families import Approximation, Family, MeanField, MultiplicativeFlow, Scaled
-from nescio.families.mean_field import Gaussian as Independent
-from nescio.families.scaled import Signed
+from nescio.families.independent import Gaussian as Independent
+from nescio.families.scales import Signed
 from nescio.infer import MAP, VI
 from nescio.infer.elbo import NegativeELBO, lengths
 from nescio.laws import Exponential, HalfCauchy, HalfLogUniform, HalfNormal, HalfScaleMixture, Laplace, Normal

@@ -14,7 +14,8 @@ from nescio.compression.modules import put, resized
 from nescio.compression.precision import Levels
 from nescio.errors import FileError, UnsupportedError
 from nescio.families.approximation import Approximation
-from nescio.families.mean_field import Gaussian, MeanField
+from nescio.families.independent import Gaussian
+from nescio.families.mean_field import MeanField
 from nescio.laws import Normal
 from nescio.model import Model
 from nescio.network import Params

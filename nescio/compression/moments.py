@@ -10,9 +10,10 @@ from torch import Tensor
 
 from nescio.errors import UnsupportedError
 from nescio.families.family import Factor
-from nescio.families.mean_field import Gaussian
+from nescio.families.independent import Gaussian
 from nescio.families.point import Point
-from nescio.families.scaled import LogNormal, Scaled, Signed, normal_rule
+from nescio.families.scaled import Scaled
+from nescio.families.scales import Signed, normal_rule
 from nescio.families.variational_dropout import CONSTANT, Proportional, log_uniform_kl
 from nescio.laws.law import unvalidated
 from nescio.model import sort
@@ -117,14 +118,9 @@ def nats(posterior: Variational) -> Params:
 
 
 def scale_nats(factor: Scaled, law: torch.distributions.Distribution) -> Tensor:
-    scales = factor.scales
-    if isinstance(scales, Signed):
-        return log_uniform_kl(scales.log_alpha()) + CONSTANT
-    assert isinstance(scales, LogNormal)
-    nodes, weights = (torch.tensor(x).to(scales.loc)[:, None] for x in normal_rule())
-    g = scales.loc + scales.sd * nodes
-    density = (weights * (law.log_prob(g.exp()) + g)).sum(0)
-    return -(density + scales.sd.log() + 0.5 * math.log(2 * math.pi * math.e))
+    """Of each scale; one of either sign that is all noise says nothing."""
+    each = factor.scales.kls(law)
+    return each + CONSTANT - math.log(2) if isinstance(factor.scales, Signed) else each
 
 
 def count(factor: Scaled, groups: int) -> Tensor:

@@ -17,7 +17,8 @@ from torch import Tensor
 from nescio.compression.choice import Choice
 from nescio.compression.moments import Moments
 from nescio.errors import UnsupportedError
-from nescio.families.scaled import LogNormal, Scaled, Signed
+from nescio.families.scaled import Scaled
+from nescio.families.scales import LogNormal, Signed
 from nescio.laws.site import Sharing, Site, sites
 from nescio.network import Params
 from nescio.posterior.posterior import Posterior

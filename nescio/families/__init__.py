@@ -7,10 +7,11 @@ from nescio.families.dropout import BernoulliDropout
 from nescio.families.family import Block, Factor, Family
 from nescio.families.full_rank import FullRank
 from nescio.families.gaussian_dropout import GaussianDropout
+from nescio.families.independent import Gaussian
 from nescio.families.inverse_cdf import InverseCDF, Logistic
 from nescio.families.low_rank import LowRank
 from nescio.families.matrix_normal import MatrixNormal
-from nescio.families.mean_field import Gaussian, MeanField
+from nescio.families.mean_field import MeanField
 from nescio.families.multiplicative_flow import MultiplicativeFlow
 from nescio.families.net_dropout import NetDropout
 from nescio.families.point import Point

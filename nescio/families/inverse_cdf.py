@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 from nescio.errors import FileError, InputError
 from nescio.families.family import Block, Factor, Family, closed_form
-from nescio.families.mean_field import signed
+from nescio.families.independent import signed
 from nescio.weights import Action, Convolve
 
 

@@ -27,7 +27,7 @@ from torch.nn import functional as F
 from nescio.densities import Improper
 from nescio.errors import InputError, UnsupportedError
 from nescio.families.family import Block, Factor
-from nescio.families.mean_field import Gaussian
+from nescio.families.independent import Gaussian
 from nescio.families.point import Point
 from nescio.laws.site import TRANSPOSED
 from nescio.weights import Action, Convolve, values

@@ -26,8 +26,8 @@ from torch.nn import functional as F
 from nescio.errors import InputError
 from nescio.families.family import Block, Factor, Family
 from nescio.families.flows import Autoregressive, Coupling, through
+from nescio.families.independent import Gaussian, own_bias
 from nescio.families.low_rank import cross_entropy
-from nescio.families.mean_field import Gaussian, own_bias
 from nescio.noise import Noise
 from nescio.weights import Action, Convolve
 

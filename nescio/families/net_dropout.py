@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from nescio.errors import UnsupportedError
 from nescio.families.family import Block, Factor, Family
-from nescio.families.mean_field import Gaussian
+from nescio.families.independent import Gaussian
 from nescio.families.point import Point
 from nescio.noise import Noise
 

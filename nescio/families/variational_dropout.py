@@ -31,7 +31,7 @@ from nescio.errors import InputError
 from nescio.families.approximation import Approximation
 from nescio.families.family import Block, Factor, Family
 from nescio.families.fused import by_hand
-from nescio.families.mean_field import Gaussian
+from nescio.families.independent import Gaussian
 from nescio.weights import Action, Convolve, RandomWeight
 
 K1, K2, K3 = 0.63576, 1.87320, 1.48695
@@ -101,7 +101,8 @@ class Proportional(Factor, Action):
 def plain(bias: Tensor | None) -> Tensor | None:
     """A bias as the Gaussian that it is."""
     if isinstance(bias, RandomWeight) and isinstance(bias.action, Proportional):
-        law = bias.used().action.law  # type: ignore[attr-defined]
+        bias.used()
+        law = bias.action.law
         return RandomWeight.of(law, bias.value, law.loc)
     return bias
 

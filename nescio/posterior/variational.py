@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_map
 from nescio.errors import FileError, UnsupportedError
 from nescio.families.approximation import Approximation
 from nescio.families.family import Family, restored
-from nescio.families.mean_field import Gaussian
+from nescio.families.independent import Gaussian
 from nescio.families.net_dropout import NetDropout, draw_masks, with_masks
 from nescio.families.point import Point
 from nescio.families.variational_dropout import Proportional
