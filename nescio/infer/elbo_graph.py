@@ -43,12 +43,15 @@ class RecordedELBO:
         before, kept = self.generator.get_state(), {name: b.clone() for name, b in self.loss.statistics.items()}
 
         def rewind() -> None:
+            with torch.no_grad():
+                self.loss.q.call()  # factors remember what they computed, and on which stream its gradients come back
             self.generator.set_state(before)
             for name, b in kept.items():
                 self.loss.statistics[name].copy_(b)
 
         try:
             refuse(self.loss, leaves, form, len(self.versions))
+            rewind()
             with silence():
                 version = self.recorded(leaves, form)
             rewind()
@@ -76,7 +79,7 @@ class RecordedELBO:
         torch.cuda.current_stream().wait_stream(side)
         for p in self.parameters:
             p.grad = None
-        with torch.cuda.graph(graph):
+        with torch.cuda.graph(graph, stream=side):
             elbo = self.plain(places, form, share)
         slopes = [p.grad for p in self.parameters]
 
