@@ -15,10 +15,13 @@ from torch.distributions import Categorical, Normal
 
 from nescio import Model, fit
 from nescio.comparison import Comparison, Row, compare, compare_tasks, standard_methods, suite
+from nescio.comparison.by_rows import ByRows, epochs
 from nescio.comparison.closeness import densities_apart, near
 from nescio.comparison.cost import passes
+from nescio.data.source import source
 from nescio.errors import InputError
 from nescio.infer import HMC, MAP, NUTS, Laplace
+from nescio.infer.iterative import minibatch
 from nescio.laws import Discrete
 from nescio.laws import Normal as Law
 from nescio.likelihoods import Gaussian
@@ -62,6 +65,8 @@ def check_passes() -> None:
     sampler = HMC(draws=10, warmup=5, leapfrog=3)  # paths of two on average
     assert passes(2 * (MAP(epochs=7) >> sampler), data, {}) == 2 * (7 + 30)
     assert passes(Laplace(), data, {}) is None
+    by_rows = ByRows(lambda rows: MAP(epochs=rows))
+    assert passes(3 * by_rows, data, {}) == 3 * len(data[0]) == passes(3 * MAP(epochs=len(data[0])), data, {})
 
 
 @pytest.mark.parametrize("check", [check_ranks, check_total_variation, check_passes])
@@ -127,6 +132,15 @@ def test_a_method_that_cannot_does_not_stop_the_others() -> None:
     assert "discrete" in table.rows[0].failed and "could not" in table.text()
     with pytest.raises(InputError, match="tasks, methods and seeds"):
         compare(discrete, data, {}, test=test)
+
+
+def test_small_tables_get_as_many_steps_as_large_ones() -> None:
+    """By the driver's own batches."""
+    for rows in (20, 50, 300, 1000, 10_000, 1_000_000):
+        table = source((torch.zeros(rows, 1), torch.zeros(rows, 1)))
+        per_epoch = rows // minibatch(None, table)
+        assert epochs(rows) >= 100 and epochs(rows) * (per_epoch + 1) >= 5000
+        assert epochs(rows) == 100 or epochs(rows) * per_epoch <= 5000 + per_epoch
 
 
 def test_suites_have_fixed_splits() -> None:

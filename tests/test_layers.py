@@ -66,7 +66,7 @@ RULES: dict[str, set[str]] = {
         *("infer", "model", "posterior", "laws", "likelihoods", "predictive", "data", "nets", "noise", "errors"),
     },
     "comparison": {
-        *("infer", "evaluation", "model", "posterior", "laws", "likelihoods", "predictive", "data"),
+        *("infer", "evaluation", "target", "model", "posterior", "laws", "likelihoods", "predictive", "data"),
         *("nets", "noise", "errors"),
     },
     "report": {"runs", "infer", "target", "model", "posterior", "laws", "likelihoods", "evaluation", *BOTTOM},

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from nescio.comparison.by_rows import ByRows
 from nescio.data.source import source
 from nescio.infer.iterative import Iterative
 from nescio.infer.method import Method, On, Repeat, Then
@@ -30,6 +31,8 @@ def passes(method: Method, data: Any, info: dict[str, Any]) -> float | None:
         case Then(first=first, second=second):
             parts = passes(first, data, info.get("before", {})), passes(second, data, info)
             return None if None in parts else parts[0] + parts[1]  # type: ignore[operator]
+        case ByRows(of=of):
+            return passes(of(source(data).size), data, info)
         case Iterative():
             rows = source(data)
             per_epoch = -(-rows.size // method.batch(rows))

@@ -5,7 +5,7 @@
 | toy | one dimension with a gap | made here |
 | uci | four UCI tables, ten splits each, the same for all | bundled |
 | gap | UCI tables whose test rows lie between the training rows | the data folder's uci_regression |
-| digits | handwritten digits of 8 x 8 pixels; outside: the same, upside down and shuffled | scikit-learn's |
+| digits | handwritten digits of 8 x 8 pixels; outside: the same, their pixels shuffled | scikit-learn's |
 | mnist | 6000 MNIST images to learn from, 2000 to be judged by; outside: Fashion-MNIST | the data folder |
 """
 
@@ -17,12 +17,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from nescio.comparison.by_rows import ByRows, epochs
 from nescio.comparison.compare import Fit
 from nescio.comparison.task import Task
 from nescio.data import Scaling, arrays, load_uci, mnist, standardize, toys, uci
 from nescio.data.bundled import TARGETS
 from nescio.errors import InputError, UnsupportedError
 from nescio.infer import MAP, MCLMC, VI, Laplace, fit
+from nescio.infer.method import Method
 from nescio.laws import Learned, Normal
 from nescio.likelihoods import Categorical, Gaussian, Heteroscedastic
 from nescio.model import Model
@@ -42,29 +44,32 @@ def suite(name: str, splits: int | None = None) -> list[Task]:
 
 
 def standard_methods(quick: bool = False) -> Mapping[str, Fit]:
-    """What a new method is usually set beside. Quick: seconds, and far too short to mean anything."""
-    epochs = 3 if quick else 100
+    """What a new method is usually set beside, each trained for 5000 steps or more. Quick: seconds, and far too short to mean anything."""
     sampler = (
         MCLMC(energy_variance=0.1, warmup=10, draws=5)
         if quick
         else MCLMC(energy_variance=0.1, warmup=3000, draws=100, thin=20)
     )
-    member = MAP(epochs=epochs, hold_out=0.1, patience=50)
+
+    def long(rows: int) -> int:
+        return 3 if quick else epochs(rows)
+
+    member = ByRows(lambda rows: MAP(epochs=long(rows), hold_out=0.1, patience=max(50, long(rows) // 2)))
     chains = 2 if quick else 8
     return {
         "one network": 1 * member,
         "deep ensemble": 5 * member,
-        "mean field": VI(epochs=epochs),
-        "linearised Laplace": linearised(epochs),
+        "mean field": ByRows(lambda rows: VI(epochs=long(rows))),
+        "linearised Laplace": linearised(1 * ByRows(lambda rows: MAP(epochs=long(rows)))),
         "microcanonical": chains * (member >> sampler),
     }
 
 
-def linearised(epochs: int) -> Fit:
+def linearised(first: Method) -> Fit:
     """Laplace's approximation through the network's first-order expansion, as it is meant to predict."""
 
     def run(model: Model, data: tuple[Tensor, Tensor], seed: int) -> Posterior:
-        posterior = fit(model, data, 1 * MAP(epochs=epochs) >> Laplace(), seed=seed)
+        posterior = fit(model, data, first >> Laplace(), seed=seed)
         return posterior.linearize() if isinstance(posterior, GaussianPosterior) else posterior
 
     return run
