@@ -10,7 +10,8 @@ from torch import distributions as td
 
 from nescio import Model
 from nescio.families import Gaussian
-from nescio.families.full_rank import Correlated
+from nescio.families.correlated import Correlated
+from nescio.families.covariance import Full
 from nescio.laws import Normal
 from nescio.likelihoods import Gaussian as Noisy
 from nescio.noise import Noise
@@ -66,9 +67,13 @@ def gaussian(posterior: Variational) -> td.MultivariateNormal:
     locs, roots = [], []
     for factor in posterior.q.parts():
         factor.begin()
-        assert isinstance(factor, (Gaussian, Correlated))
         locs.append(factor.mean().detach())
-        roots.append((factor.root if isinstance(factor, Correlated) else factor.sd.reshape(-1).diag()).detach())
+        if isinstance(factor, Correlated):
+            assert isinstance(factor.covariance, Full)
+            roots.append(factor.covariance.root.detach())
+        else:
+            assert isinstance(factor, Gaussian)
+            roots.append(factor.sd.reshape(-1).diag().detach())
     return td.MultivariateNormal(torch.cat(locs), scale_tril=torch.block_diag(*roots))
 
 

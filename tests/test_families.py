@@ -37,11 +37,11 @@ from nescio.families import (
     MultiplicativeFlow,
     VariationalDropout,
 )
+from nescio.families.correlated import Correlated as OneGaussian
 from nescio.families.covariance import Covariance, Full, LowRankPlusDiagonal
 from nescio.families.family import Factor
 from nescio.families.flows import Autoregressive, Coupling, Flow, through
 from nescio.families.inverse_cdf import Shaped
-from nescio.families.low_rank import Directed
 from nescio.families.matrix_normal import Matrix
 from nescio.families.multiplicative_flow import Multiplicative
 from nescio.infer import IVON, MAP, VI, Constant, elbo_code
@@ -109,13 +109,14 @@ def dense(factor: Factor) -> td.MultivariateNormal:
         if isinstance(factor, Matrix):
             covariance = torch.kron(factor.rows.matrix(), factor.columns.matrix())
         else:
-            assert isinstance(factor, Directed)
+            assert isinstance(factor, OneGaussian)
             covariance = factor.covariance.matrix()
         return td.MultivariateNormal(factor.mean().detach(), covariance)
 
 
 GAUSSIANS: dict[str, Any] = {
-    "low rank": lambda: Directed(LowRank(2, sd=0.3), block(2, 3), block(2, seed=1)),
+    "low rank": lambda: LowRank(2, sd=0.3).factor([block(2, 3), block(2, seed=1)]),
+    "full rank": lambda: FullRank(sd=0.3).factor([block(2, 3), block(2, seed=1)]),
     "matrix": lambda: Matrix(block(2, 3), MatrixNormal(sd=0.3)),
     "matrix of directions": lambda: Matrix(block(2, 3), MatrixNormal(rank=1, sd=0.3)),
     "matrix of a convolution": lambda: Matrix(block(2, 1, 3), MatrixNormal(sd=0.3)),

@@ -19,10 +19,10 @@ from torch.distributions import Distribution, Normal
 from torch.nn import functional as F
 
 from nescio.errors import InputError, UnsupportedError
+from nescio.families.correlated import cross_entropy
 from nescio.families.covariance import Covariance, Full, LowRankPlusDiagonal
 from nescio.families.family import Block, Factor, Family
 from nescio.families.independent import Gaussian, own_bias
-from nescio.families.low_rank import cross_entropy
 from nescio.weights import Action, Convolve
 
 MOST = 5000  # rows or columns with a full covariance: its root takes 100 MB

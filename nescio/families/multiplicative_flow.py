@@ -24,10 +24,10 @@ from torch.distributions import Distribution, Normal
 from torch.nn import functional as F
 
 from nescio.errors import InputError
+from nescio.families.correlated import cross_entropy
 from nescio.families.family import Block, Factor, Family
 from nescio.families.flows import Autoregressive, Coupling, through
 from nescio.families.independent import Gaussian, own_bias
-from nescio.families.low_rank import cross_entropy
 from nescio.noise import Noise
 from nescio.weights import Action, Convolve
 
