@@ -19,8 +19,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from itertools import accumulate
+from operator import and_
 from typing import Any, NamedTuple, final
 
 import torch
@@ -141,11 +142,12 @@ def leaf(gradient: Gradient, *tensors: Tensor) -> tuple[Tensor, ...]:
     metric = remade(held)
     n, places, level, last = where(tree.leaf, sizes.shape[1])
     size = (sizes * level).sum(1)
-    end = Point(*leap(gradient, *tree.end, size[:, None], *held))
-    error, z = energy_error(Began(began, metric), p0, end.log_density, end.p), metric.whiten(end.p)
+    u, p, log_density, slope = leap(gradient, *tree.end[:2], began, tree.end.gradient, size[:, None], *held)
+    end = Point(u, p, slope)
+    error, z = energy_error(Began(began, metric), p0, log_density, p), metric.whiten(p)
     weight = torch.logaddexp(tree.new.weight, -error)
     coin = coins.gather(1, tree.leaf[:, None] % LEAVES)[:, 0]
-    new = choose(coin < leaf_chance(-error, weight), Drawn(*end[:1], *end[2:], weight), tree.new)._replace(
+    new = choose(coin < leaf_chance(-error, weight), Drawn(u, log_density, slope, weight), tree.new)._replace(
         weight=weight
     )
     stack, bad = join(tree.stack, z, n, places)
@@ -207,7 +209,7 @@ def turned(a: Stretch, b: Stretch) -> Tensor:
     """Whether a followed by b turns back on itself: the whole, a with the first of b, the last of a with b."""
     whole, left, right = a.total + b.total, a.total + b.first, a.last + b.total
     ahead = [(whole, a.first), (whole, b.last), (left, a.first), (left, b.first), (right, a.last), (right, b.last)]
-    return ~torch.stack([(x * y).sum(-1) > 0 for x, y in ahead]).all(0)
+    return ~reduce(and_, ((x * y).sum(-1) > 0 for x, y in ahead))  # stacked, each would be one more tensor of a loop
 
 
 def choose(mask: Tensor, a: Any, b: Any) -> Any:

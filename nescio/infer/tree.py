@@ -10,11 +10,8 @@ from torch import Tensor
 
 from nescio.infer.hmc import State
 
-FLAT, GOING, VECTORS = (
-    3,
-    2,
-    12,
-)  # tensors of a flat Tree, which of them tells that it grows, and how many vectors it has
+FLAT, GOING = 3, 2  # tensors of a flat Tree, and which of them tells that it grows
+VECTORS = 12  # that it has beside its stack
 
 
 class Point(NamedTuple):
@@ -22,7 +19,6 @@ class Point(NamedTuple):
 
     u: Tensor  # (chains, dim)
     p: Tensor
-    log_density: Tensor  # (chains,)
     gradient: Tensor
 
 
@@ -63,11 +59,11 @@ class Tree(NamedTuple):
     def flat(self) -> tuple[Tensor, ...]:
         """As few tensors as can be, for each turn of a loop in machine code takes time for each: vectors, numbers, and who grows."""
         end, other, old, new = self[:4]
-        vectors = [end.u, end.p, end.gradient, other.u, other.p, other.gradient, old.u, old.gradient]
-        vectors = torch.stack([*vectors, new.u, new.gradient, self.total, self.near], 1)
-        numbers = [end.log_density, other.log_density, old.log_density, new.log_density, old.weight, new.weight]
+        vectors = [*end, *other, old.u, old.gradient, new.u, new.gradient, self.total, self.near]
+        numbers = [old.log_density, new.log_density, old.weight, new.weight]
         numbers += [self.acceptance, self.leapfrogs, self.divergent, self.depth, self.leaf]
-        return torch.cat([vectors, *self.stack], 1), torch.stack([x.double() for x in numbers], 1), self.going
+        numbers = torch.stack([x.double() for x in numbers], 1)
+        return torch.cat([*(x[:, None] for x in vectors), *self.stack], 1), numbers, self.going
 
     @staticmethod
     def of(flat: Sequence[Tensor], like: Tensor) -> Tree:
@@ -75,17 +71,16 @@ class Tree(NamedTuple):
         vectors, numbers, going = flat
         rows, stack = vectors[:, :VECTORS].unbind(1), Stretch(*vectors[:, VECTORS:].chunk(3, 1))
         own = numbers.unbind(1)
-        a, b, c, d = (x.to(like) for x in own[:4])
-        end, other = Point(rows[0], rows[1], a, rows[2]), Point(rows[3], rows[4], b, rows[5])
-        old, new = Drawn(rows[6], c, rows[7], own[4]), Drawn(rows[8], d, rows[9], own[5])
-        leapfrogs, depth, leaf = (own[i].long() for i in (7, 9, 10))
-        return Tree(end, other, old, new, rows[10], rows[11], stack, own[6], leapfrogs, own[8] > 0, depth, going, leaf)
+        old, new = (Drawn(rows[i], own[j].to(like), rows[i + 1], own[j + 2]) for i, j in ((6, 0), (8, 1)))
+        leapfrogs, depth, leaf = (own[i].long() for i in (5, 7, 8))
+        ends, divergent = (Point(*rows[:3]), Point(*rows[3:6])), own[6] > 0
+        return Tree(*ends, old, new, rows[10], rows[11], stack, own[4], leapfrogs, divergent, depth, going, leaf)
 
     @staticmethod
     def start(state: State, p: Tensor, depth: int) -> Tree:
         one = torch.zeros(len(p), dtype=torch.float64, device=p.device)  # log w of the first point
         zero, no, z = one.long(), one.bool(), state.metric.whiten(p)
-        here = Point(state.u, p, state.log_density, state.gradient)
+        here = Point(state.u, p, state.gradient)
         drawn = Drawn(state.u, state.log_density, state.gradient, one)
         nothing = drawn._replace(weight=one - torch.inf)
         places = p.new_zeros(len(p), depth, p.shape[1])
