@@ -28,6 +28,7 @@ class RecordedELBO:
         self.loss, self.parameters = loss, list(loss.parameters())
         self.generator = torch.cuda.default_generators[loss.q.rest.device.index or 0]
         self.versions: dict[Any, Version | None] = {}
+        self.pool = torch.cuda.graph_pool_handle()
         self.note: str | None = None
 
     def estimate(self, x: Any, y: Any, part: float = 1.0) -> Tensor:
@@ -79,7 +80,8 @@ class RecordedELBO:
         torch.cuda.current_stream().wait_stream(side)
         for p in self.parameters:
             p.grad = None
-        with torch.cuda.graph(graph, stream=side):
+        # of one pool: a batch of another size overwrites what was between; other threads may go on meanwhile
+        with torch.cuda.graph(graph, self.pool, side, capture_error_mode="thread_local"):
             elbo = self.plain(places, form, share)
         slopes = [p.grad for p in self.parameters]
 
