@@ -490,6 +490,35 @@ def test_a_laplace_posterior_and_filters_and_the_shape_of_the_input() -> None:
         compress(posterior, rule=GroupScale())
 
 
+class Tied(nn.Module):
+    """One matrix in two layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.c = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 2)
+        self.b.weight = self.a.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.c(torch.tanh(self.b(torch.tanh(self.a(x)))))
+
+
+def test_tied_weights_are_rounded_in_all_their_places() -> None:
+    x, y = classes()
+    with Noise(0).scope():
+        model = Model(Tied(), Normal(0.0, 1.0), Categorical())
+    posterior = fit(model, (x, y), VI(MeanField(), epochs=2, batch_size=300))
+    assert isinstance(posterior, Variational)
+    small = compress(posterior, rule=SignalToNoise(0.0), precision=Steps(1e-3))
+    with torch.no_grad():
+        want = posterior.at_mean().model.network.call(
+            {name: w for name, w in posterior.point().items() if name in model.network.weights()}, x
+        )
+        torch.testing.assert_close(small.net(x), want, rtol=0, atol=1e-3)
+    assert {"a.weight", "b.weight"} <= set(small.bits())  # neither as it was, in 32 bits
+    with pytest.raises(UnsupportedError, match=r"b.weight tied"):  # as two they would be drawn twice
+        compress(posterior, spread=True)
+
+
 # ---- export, costs --------------------------------------------------------------------------------------
 
 

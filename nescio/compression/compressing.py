@@ -18,7 +18,7 @@ from nescio.compression.moments import Moments, moments
 from nescio.compression.precision import Levels, Precision, Steps
 from nescio.compression.rules import Rule, SignalToNoise, masks
 from nescio.compression.shrinking import Shrunk, shrink
-from nescio.errors import InputError
+from nescio.errors import InputError, UnsupportedError
 from nescio.network import Params
 from nescio.posterior.posterior import Posterior
 
@@ -79,20 +79,39 @@ def stored(
         if keep.dim() > 1:
             left[name] = keep & (precision.levels(given.mean[name] * keep, given.sd[name]).level != 0).to(keep.device)
     shrunk = shrink(with_weights(posterior, given, masked(given.mean, left)), x, strict)
-    content = content_of(shrunk, given, left, precision, spread)
+    content = content_of(shrunk, given, left, precision, spread, tied(posterior.model.network.net))
     return Compressed(posterior.model, encode(posterior.model, content), {})
 
 
-def content_of(small: Shrunk, given: Moments, alive: dict[str, Tensor], precision: Precision, spread: bool) -> Content:
+def tied(net: nn.Module) -> dict[str, str]:
+    """The other names of weights that have several, and the name that a posterior knows them by."""
+    first = {id(p): name for name, p in net.named_parameters()}
+    every = net.named_parameters(remove_duplicate=False)
+    return {name: first[id(p)] for name, p in every if name != first[id(p)]}
+
+
+def content_of(
+    small: Shrunk,
+    given: Moments,
+    alive: dict[str, Tensor],
+    precision: Precision,
+    spread: bool,
+    others: dict[str, str],
+) -> Content:
+    """`others`: names of tied weights, which shrink each by itself."""
+    if spread and any(name in given.mean for name in others.values()):
+        must, got = "spreads can be kept of weights that are used once", f"{next(iter(others))} tied to another"
+        raise UnsupportedError(must, got, "leave spread out")
     tensors: dict[str, Levels | Tensor] = {}
     spreads: dict[str, Tensor] = {}
     for name, p in small.net.named_parameters():
+        own = others.get(name, name)
         if name in small.added:
             tensors[name] = Steps().levels(p.detach(), torch.zeros_like(p))
-        elif name not in given.mean:
+        elif own not in given.mean:
             tensors[name] = p.detach()
         else:
-            sd = small.cut(name, given.sd[name] * alive[name])
+            sd = small.cut(name, given.sd[own] * alive[own])
             tensors[name] = precision.levels(p.detach(), sd)
             if spread:
                 spreads[name] = (SPREAD * sd.double().clamp_min(2.0**-100).log2()).round().long().cpu()
