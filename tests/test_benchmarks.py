@@ -96,6 +96,12 @@ def test_vi_quick(tmp_path: Path) -> None:
     assert len(passes) == 3 and all(row["ms"] > 0 and row["plain_ms"] > 0 for row in passes)
 
 
+def test_vi_gpu_quick(tmp_path: Path) -> None:
+    kept = run("vi_gpu.py", tmp_path, "--quick")
+    rows = {row["row"]: row["ms"] for row in kept["rows"]}
+    assert kept["quick"] is True and len(rows) == 5 and 0 < rows["plain network"] < rows["MultiplicativeFlow, plain"]
+
+
 def test_what_was_measured_of_variational_inference_keeps_its_promises() -> None:
     """A step costs at most 2.6 plain ones and less than any peer's; a prediction at most 1.5 times its matrix products. As in the docs."""
     kept = json.loads((FOLDER / "results" / "vi.json").read_text())
