@@ -193,3 +193,27 @@ def test_reproductions_are_listed_and_shown() -> None:
     done = call("reproduce", "uci_ensembles")
     assert done.code == 0 and "published" in done.out and "boston" in done.out
     assert call("reproduce", "nothing").code == 2
+    done = call("reproduce", "bbb_regression", "--show")  # of a script and of its result
+    assert done.code == 0 and "made by" in done.out
+
+
+def test_a_reproduction_without_its_data_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Errors of ours lose their traceback, bugs keep it, and what a script says goes through."""
+    (tmp_path / "reproduce").mkdir()
+    (tmp_path / "reproduce" / "evidence.py").write_text("")
+    script = """"It needs data. --quick"
+import sys
+from nescio.errors import FileError
+if __name__ == "__main__":
+    print("working", file=sys.stderr)
+    raise {}
+"""
+    monkeypatch.chdir(tmp_path)
+    for error, code, lines in (('FileError("it must be there", "no file", "get it")', 2, 2), ('ValueError("x")', 1, 5)):
+        (tmp_path / "reproduce" / "here.py").write_text(script.format(error))
+        done = call("reproduce", "here", "--quick")
+        assert done.code == code and len(done.err.strip().splitlines()) >= lines and done.err.startswith("working")
+        assert ("Traceback" in done.err) is (code == 1)
+        assert ("nescio: it must be there; got no file; get it" in done.err) is (code == 2)
+    (tmp_path / "reproduce" / "here.py").write_text(script.format("SystemExit(0)"))
+    assert call("reproduce", "here", "--quick").code == 0

@@ -68,6 +68,7 @@ def reproduce(
     context: typer.Context,
     name: Annotated[str | None, typer.Argument(help="of a script or of a result; none lists them")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="in seconds, to show that it works")] = False,
+    show: Annotated[bool, typer.Option("--show", help="what was made, where a script has the same name")] = False,
     json: Json = False,
 ) -> None:
     """Published tables and figures beside ours: 'published | ours | within?'. Further options go to the script."""
@@ -75,5 +76,5 @@ def reproduce(
         from nescio.cli.reproduce import reproduce
         from nescio.cli.voice import Voice
 
-        code = reproduce(Voice(json), name, quick, list(context.args))
+        code = reproduce(Voice(json), name, quick, show, list(context.args))
     raise typer.Exit(code)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -48,23 +47,41 @@ def results(place: Path) -> dict[str, dict[str, Any]]:
     return found
 
 
-def reproduce(voice: Voice, name: str | None, quick: bool, more: list[str]) -> int:
+def reproduce(voice: Voice, name: str | None, quick: bool, show: bool, more: list[str]) -> int:
     place = root()
     known, made = scripts(place), results(place)
     if name is None:
-        voice.say("to run: nescio reproduce NAME [--quick]")
+        voice.say("to run: nescio reproduce NAME [--quick]; what was made: nescio reproduce NAME --show")
         voice.table(("", ""), [(f"  {script}", line) for script, line in known.items()])
         voice.table(("made", "rows", "by"), [(t, str(len(s["rows"])), s.get("command", "")) for t, s in made.items()])
         voice.end({"scripts": known, "results": {t: len(s["rows"]) for t, s in made.items()}})
         return 0
-    if name in known:
+    if name in known and not (show and name in made):
         command = [sys.executable, str(place / "reproduce" / f"{name}.py"), *(["--quick"] if quick else []), *more]
-        return subprocess.run(command, cwd=place, env={**os.environ}).returncode
+        return carried_out(command, place)
     if name in made:
         shown(voice, made[name])
         return 0
-    near = ", ".join([*known, *made])
+    near = ", ".join(sorted({*known, *made}))
     raise InputError("a table must be known", name, f"there are {near}")
+
+
+def carried_out(command: list[str], place: Path) -> int:
+    """The script's own exit code; where it ends by an error of ours, such as data that are not there, one line and 2."""
+    held: list[str] = []
+    with subprocess.Popen(command, cwd=place, stderr=subprocess.PIPE, text=True, errors="replace") as script:
+        assert script.stderr is not None
+        for line in script.stderr:
+            if held or line.startswith(("Traceback (most", "concurrent.futures.process._RemoteTraceback")):
+                held.append(line)
+            else:
+                sys.stderr.write(line)
+    kind, _, said = (held[-1] if held else "").partition(": ")
+    if kind.startswith("nescio.errors."):
+        print(f"nescio: {said.strip()}", file=sys.stderr)
+        return 2
+    sys.stderr.writelines(held)
+    return script.returncode
 
 
 def shown(voice: Voice, state: dict[str, Any]) -> None:
