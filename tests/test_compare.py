@@ -195,6 +195,8 @@ def test_reproductions_are_listed_and_shown() -> None:
     assert call("reproduce", "nothing").code == 2
     done = call("reproduce", "bbb_regression", "--show")  # of a script and of its result
     assert done.code == 0 and "made by" in done.out
+    done = call("reproduce", "uci", "--show")
+    assert done.code == 2 and "uci_ensembles" in done.err
 
 
 def test_a_reproduction_without_its_data_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

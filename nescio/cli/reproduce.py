@@ -56,14 +56,14 @@ def reproduce(voice: Voice, name: str | None, quick: bool, show: bool, more: lis
         voice.table(("made", "rows", "by"), [(t, str(len(s["rows"])), s.get("command", "")) for t, s in made.items()])
         voice.end({"scripts": known, "results": {t: len(s["rows"]) for t, s in made.items()}})
         return 0
-    if name in known and not (show and name in made):
+    if name in known and not show:
         command = [sys.executable, str(place / "reproduce" / f"{name}.py"), *(["--quick"] if quick else []), *more]
         return carried_out(command, place)
     if name in made:
         shown(voice, made[name])
         return 0
-    near = ", ".join(sorted({*known, *made}))
-    raise InputError("a table must be known", name, f"there are {near}")
+    near = ", ".join(sorted(made if show else {*known, *made}))
+    raise InputError("a table must be made to be shown" if show else "a table must be known", name, f"there are {near}")
 
 
 def carried_out(command: list[str], place: Path) -> int:
