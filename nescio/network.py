@@ -95,11 +95,16 @@ class Network(nn.Module):
         each = [self.call({name: value[i] for name, value in params.items()}, x) for i in range(draws)]
         return tree_map(lambda *f: torch.stack(f), *each)
 
+    def here(self, x: Any) -> Any:
+        """x on the network's device, where `fit` moves the data, too."""
+        device = self.like.device
+        return tree_map(lambda t: t.to(device) if isinstance(t, Tensor) else t, x)
+
     def probe(self, x: Any) -> Any:
         """f at the network's own weights; refuses inputs that it does not take."""
         try:
             with torch.no_grad():
-                return self.call({}, x)
+                return self.call({}, self.here(x))
         except (RuntimeError, TypeError, IndexError) as error:
             first = str(error).splitlines()[0]
             remedy = f"check the shape of x and that it is {self.like.dtype}"
@@ -110,6 +115,7 @@ class Network(nn.Module):
         if not rows(x):
             raise InputError("inputs must hold at least one point", "none", "leave out what has no rows")
         expect_finite(x)
+        x = self.here(x)
         try:
             with Noise(
                 device=self.like.device

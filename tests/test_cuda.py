@@ -10,7 +10,7 @@ from check_method import check_save_and_load, regression
 from conjugate import ROWS, conjugate, gaussian, variational
 from torch import nn
 
-from nescio import Model, families, fit, load
+from nescio import Model, evaluate, families, fit, load
 from nescio.compiled import Compiled
 from nescio.families import (
     BernoulliDropout,
@@ -25,13 +25,27 @@ from nescio.families import (
     VariationalDropout,
 )
 from nescio.generative import encode, generate, impute, log_likelihood
-from nescio.infer import HMC, MALA, MAP, MCLMC, NUTS, SGHMC, SGLD, VI, AdjustedMCLMC, Metropolis
+from nescio.infer import (
+    HMC,
+    MALA,
+    MAP,
+    MCLMC,
+    NUTS,
+    SGHMC,
+    SGLD,
+    VI,
+    AdjustedMCLMC,
+    Laplace,
+    Method,
+    Metropolis,
+    NeuralLinear,
+)
 from nescio.infer.sampler import Sampler
 from nescio.laws import HalfCauchy, Law, LogUniform, MatrixNormal, Normal, SpikeSlab
 from nescio.likelihoods import Categorical, ContinuousBernoulli, Gaussian, Latent
 from nescio.nets import lenet5, mlp, vae
 from nescio.noise import Noise
-from nescio.posterior import Draws
+from nescio.posterior import Draws, GaussianPosterior
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
 
@@ -91,6 +105,18 @@ def test_a_posterior_crosses_devices(tmp_path: Path) -> None:
         here.predict(data[0]).mean, posterior.predict(data[0].cuda()).mean.cpu(), rtol=1e-4, atol=1e-4
     )
     check_save_and_load(MAP(epochs=1))
+
+
+@pytest.mark.parametrize(
+    "method", [2 * MAP(epochs=1), MAP(epochs=1) >> Laplace(), MAP(epochs=1) >> NeuralLinear()], ids=repr
+)
+def test_inputs_and_outcomes_on_the_cpu_are_moved(method: Method) -> None:
+    model, data, _ = regression()
+    posterior = fit(model, data, method, device="cuda")
+    torch.testing.assert_close(posterior.predict(data[0]).mean, posterior.predict(data[0].cuda()).mean)
+    assert evaluate(posterior, data)["rmse"] >= 0
+    if isinstance(posterior, GaussianPosterior):
+        assert posterior.linearize().predict(data[0]).mean.is_cuda
 
 
 def test_scopes_leave_the_gpus_generator_alone() -> None:

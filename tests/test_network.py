@@ -291,3 +291,11 @@ def test_a_network_that_is_called_again_on_the_way_back_is_refused(method: Metho
         fit(Model(Checkpointed(), Normal(0, 1), Gaussian(0.5)), (x, y), method)
     plain = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.Dropout(), nn.Linear(8, 1))
     assert Network(Checkpointed()).recomputes(x) and not Network(plain).recomputes(x)
+
+
+def test_inputs_are_moved_to_the_network() -> None:
+    """No second device is needed to see it: `meta` has shapes only."""
+    network = Network(nn.Linear(2, 1).to("meta"))
+    x = {"input": torch.ones(3, 2)}
+    assert network.here(x)["input"].device.type == "meta" and x["input"].device.type == "cpu"
+    assert network.probe(x).shape == (3, 1)

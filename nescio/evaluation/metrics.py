@@ -70,13 +70,14 @@ def expect_shape(shape: torch.Size, y: Tensor) -> None:
 def evaluate(
     posterior: Posterior, data: tuple[Any, Tensor], *, draws: int | None = 100, seed: int = 0
 ) -> dict[str, float]:
-    """The scores that fit the kind of outcome."""
+    """The scores that fit the kind of outcome. Data are moved to the device of the network, as in `fit`."""
     x, y = data
     predictive = posterior.predict(x, draws, seed)
     if isinstance(y, dict):
         raise UnsupportedError(
             "evaluate scores one task", type(y).__name__, "score predictive[task] by the functions of nescio.evaluation"
         )
+    y = y.to(predictive.mean.device) if isinstance(y, Tensor) else y
     if predictive.probabilities is not None:
         return {"nll": nll(predictive, y), "accuracy": accuracy(predictive, y), "brier": brier(predictive, y)}
     return {"nll": nll(predictive, y), "rmse": rmse(predictive, y), "coverage": coverage(predictive, y)}

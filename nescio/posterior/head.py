@@ -68,7 +68,7 @@ def features(network: Network, params: Params, x: Any, head: Head) -> Tensor:
     """What goes into the last layer, (points, inputs), a one for the bias last; no gradients."""
     if not rows(x):
         raise InputError("inputs must hold at least one point", "none", "leave out what has no rows")
-    module = network.net.get_submodule(head.name)
+    module, x = network.net.get_submodule(head.name), network.here(x)
     caught: list[Tensor] = []
     hook = module.register_forward_pre_hook(lambda _m, given: caught.append(given[0].detach()))
     step = max(1, BUDGET // network.bytes_per_point(x))

@@ -79,6 +79,7 @@ class Linearized(Posterior):
     def outputs(self, x: Any, joint: bool = False) -> Outputs:
         """The network's outputs at x as Gaussians: each point by itself, or all of them jointly."""
         expect_finite(x)
+        x = self.model.network.here(x)
         count, form = rows(x), str(tree_map(lambda t: (t.shape[1:], t.dtype), x))
         if form not in self.plans:  # found out once for each form of an input
             self.plans[form] = self.planned(x)
