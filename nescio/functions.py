@@ -78,8 +78,8 @@ class Functions(Predictive):
 @final
 @dataclass(frozen=True, eq=False)
 class StudentFunctions(Predictive):
-    """`spread` and `unit` (points, outputs): variances of function and noise in units of σ². σ² ~ IG(shape, rate), one for all outputs
-    of a point, (1,), or one for each, (outputs,)."""
+    """`spread` (points, outputs, outputs) and `unit` (points, outputs): covariance of the functions and variance of the noise in units of
+    σ². σ² ~ IG(shape, rate), one for all outputs of a point, (1,), or one for each, (outputs,): these do not vary together."""
 
     centre: Tensor
     spread: Tensor
@@ -102,21 +102,21 @@ class StudentFunctions(Predictive):
 
     @property
     def epistemic(self) -> Tensor:
-        return self._expected() * self.spread
+        return self._expected() * self.spread.diagonal(dim1=-2, dim2=-1)
 
     def log_prob(self, y: Tensor) -> Tensor:
         """Of each point, its outputs jointly: one noise variance for all of them ties them together."""
         if not isinstance(y, Tensor) or y.shape != self.centre.shape:
             got = str(tuple(y.shape)) if isinstance(y, Tensor) else type(y).__name__
             raise InputError(f"y must have shape {tuple(self.centre.shape)}", got, "one row for each row of x")
-        a, b = self.shape.double(), self.rate.double()
-        wide = (self.spread + self.unit).double()
-        square = (y - self.centre).double().square() / wide / (2 * b)  # over 2a · (b/a)
+        a, b, lower = self.shape.double(), self.rate.double(), self._root()
+        white = torch.linalg.solve_triangular(lower, (y - self.centre).double()[..., None], upper=False)[..., 0]
+        square = white.square() / (2 * b)  # over 2a · (b/a)
         outputs, together = y.shape[1], len(a) < y.shape[1]
         count, square = (outputs, square.sum(1, keepdim=True)) if together else (1, square)
         density = torch.lgamma(a + count / 2) - torch.lgamma(a) - (a + count / 2) * torch.log1p(square)
         density = density - count / 2 * (2 * math.pi * b).log()
-        return (density.sum(1) - 0.5 * wide.log().sum(1)).to(self.centre)
+        return (density.sum(1) - lower.diagonal(dim1=1, dim2=2).log().sum(1)).to(self.centre)
 
     def quantile(self, q: float) -> Tensor:
         """½ + ½ t/√(ν + t²) ~ Beta(ν/2, ν/2)."""
@@ -129,7 +129,8 @@ class StudentFunctions(Predictive):
         a = self.shape.double()
         u = 2 * beta_quantile(q, a, a) - 1
         t = (2 * a).sqrt() * u / (1 - u.square()).sqrt()
-        return self.centre + (t * (self.rate.double() / a * (self.spread + self.unit)).sqrt()).to(self.centre)
+        wide = self.spread.diagonal(dim1=-2, dim2=-1) + self.unit
+        return self.centre + (t * (self.rate.double() / a * wide).sqrt()).to(self.centre)
 
     def sample(self, n: int, seed: int = 0) -> Tensor:
         """(n, points, ...): the outputs of a point together, points one by one."""
@@ -139,8 +140,12 @@ class StudentFunctions(Predictive):
         shape = self.shape.double().expand(n, len(self.centre), len(self.shape))
         with noise.at("variance").scope():
             variance = self.rate.double() / torch._standard_gamma(shape)
-        z = noise.normal(n, *self.centre.shape)
-        return self.centre + (z * (variance * (self.spread + self.unit)).sqrt()).to(self.centre)
+        z = (self._root() @ noise.normal(n, *self.centre.shape, 1))[..., 0]
+        return self.centre + (z * variance.sqrt()).to(self.centre)
+
+    def _root(self) -> Tensor:
+        """Of the covariance of y in units of σ², (points, outputs, outputs), lower triangular."""
+        return torch.linalg.cholesky(self.spread.double() + torch.diag_embed(self.unit.double()))
 
     def _expected(self) -> Tensor:
         """E[σ²]."""

@@ -176,7 +176,7 @@ def check_student() -> None:
         assert float(predicted.log_prob(y[rows : rows + 1])) == pytest.approx(both - first, abs=1e-8)
         shape, rate = posterior.regression.inverse_gamma
         assert shape.tolist() == [SHAPE + rows] if shared else [SHAPE + rows / 2] * 2
-        wide = ((predicted.spread + predicted.unit) * (rate / shape)).sqrt()
+        wide = ((predicted.spread.diagonal(dim1=1, dim2=2) + predicted.unit) * (rate / shape)).sqrt()
         for q in (0.05, 0.5, 0.9):
             wanted = stats.t(2 * shape.numpy()).ppf(q) * wide.numpy() + predicted.mean.numpy()
             np.testing.assert_allclose(predicted.quantile(q), wanted, atol=1e-8)
@@ -215,7 +215,7 @@ def check_draws() -> None:
     assert_law(w, stats.t(2 * shape, loc=centre, scale=sd).cdf)
     predicted = posterior.predict(x[:1])
     one = predicted.sample(20_000)[:, 0, 0]
-    wide = math.sqrt(rate / shape * float(predicted.spread[0, 0] + predicted.unit[0, 0]))  # type: ignore[attr-defined]
+    wide = math.sqrt(rate / shape * float(predicted.spread[0, 0, 0] + predicted.unit[0, 0]))  # type: ignore[attr-defined]
     assert_law(one, stats.t(2 * shape, loc=float(predicted.mean[0, 0]), scale=wide).cdf)
 
 
@@ -251,6 +251,17 @@ def test_a_prior_that_ties_outputs_together() -> None:
     spread = posterior.predict(x).spread  # type: ignore[attr-defined]
     torch.testing.assert_close(spread, laplace.linearize().predict(x).spread, rtol=1e-8, atol=1e-9)
     assert float(posterior.evidence()) == pytest.approx(float(evidence(laplace)), abs=1e-7)
+    noise = Gaussian(InverseGamma(SHAPE, RATE).sqrt(), LOC, SCALE)
+    unknown, x, y, _ = problem(noise, prior=tied)
+    before = head(unknown, (x[:8], y[:8]), NeuralLinear(scaled=True))
+    predicted: Any = before.predict(x[8:9])
+    assert float(predicted.spread[0, 0, 1].abs()) > 0.01  # of one point, outputs vary together
+    gain = float(before.update(x[8:9], y[8:9]).evidence() - before.evidence())  # the chain rule
+    assert float(predicted.log_prob(y[8:9])) == pytest.approx(gain, abs=1e-8)
+    drawn, exact = predicted.sample(20_000)[:, 0], float(predicted.spread[0, 0, 1] / predicted.unit[0, 0])
+    shape, rate = before.regression.inverse_gamma
+    product = (drawn - predicted.mean[0]).prod(1) / (SCALE**2 * rate / (shape - 1))
+    assert_mean(product, exact)
     one = {"2.weight": Correlated(a[:4, :4] @ a[:4, :4].mT + torch.eye(4)), "*": Normal(0, 1)}
     model, x, y, _ = problem(outputs=1, prior=one)
     assert head(model, (x, y)).regression.precision.shape == (1, 5, 5)

@@ -92,14 +92,14 @@ class LinearHead(Posterior):
         """Closed form: Gaussian, or Student's t where the noise is unknown. No draws."""
         phi, (loc, scale), like = self.features(x), units(self.model), self.model.network.like
         centre = loc + scale * (phi.double() @ self.regression.mean.mT)
-        spread = self.temperature * self.regression.spread(phi)
+        wide = scale.expand(self.regression.outputs)
+        spread = self.temperature * self.regression.spread(phi) * wide[:, None] * wide
         noise = self.regression.noise
         if isinstance(noise, Inverse):
             shape, rate = self.regression.inverse_gamma
-            own, unit = spread.diagonal(dim1=1, dim2=2) * scale.square(), scale.square().expand(centre.shape)
-            return StudentFunctions(centre.to(like), own.to(like), unit.to(like), shape.to(like), rate.to(like))
-        wide = scale.expand(self.regression.outputs)
-        spread, known = spread * wide[:, None] * wide, (wide.square() * noise).expand(centre.shape)
+            unit = scale.square().expand(centre.shape)
+            return StudentFunctions(centre.to(like), spread.to(like), unit.to(like), shape.to(like), rate.to(like))
+        known = (wide.square() * noise).expand(centre.shape)
         return Functions(centre.to(like), spread.to(like), known.to(like))
 
     def sample(self, n: int, seed: int = 0) -> Params:
