@@ -110,6 +110,8 @@ WRONG = {
     "both": (["fit", "{t}", "--resume", "x"], "leave DATA out"),
     "nothing": (["fit"], "nescio fit DATA"),
     "no run": (["predict", "nowhere", "{t}"], "nescio fit"),
+    "semicolons": (["fit", "{semicolons}", "--target", "b"], "by commas, not semicolons"),
+    "prices in dollars": (["fit", "{dollars}", "--target", "b"], "write numbers plainly"),
     "no such device": (["fit", "{t}", "--target", "y", "--device", "gpu"], "use cpu"),
     "a name too long": (["fit", f"{'a' * 5000}.csv", "--target", "y"], "File name too long for aaa"),
     "a folder too long": (["report", "a" * 5000], "File name too long for aaa"),
@@ -122,6 +124,9 @@ WRONG = {
 def test_bad_input_is_one_line_and_exit_code_2(name: str, tmp_path: Path) -> None:
     arguments, said = WRONG[name]
     files = {"t": table(tmp_path / "t.csv"), "hole": table(tmp_path / "hole.csv", holes=True)}
+    files["semicolons"], files["dollars"] = tmp_path / "s.csv", tmp_path / "d.csv"
+    files["semicolons"].write_text("a;b\n" + "".join(f"{i};1,{i}\n" for i in range(30)))
+    files["dollars"].write_text("a,b\n" + "".join(f"{i},${i}\n" for i in range(30)))
     out = ["--out", str(tmp_path / "run")] if arguments[0] == "fit" and "--resume" not in arguments else []
     done = call(*(a.format(**files) if "{" in a else a for a in arguments), *out)
     assert done.code == 2 and said in done.err, done
@@ -169,6 +174,19 @@ def test_a_default_is_chosen_by_size_and_said(tmp_path: Path) -> None:
         done = call("fit", str(table(tmp_path / "t.csv")), "--target", "y", "--out", str(tmp_path / "run"))
     assert done.code == 130 and "--resume" in done.err and len(done.err.splitlines()) == 1
     assert "8 * (MAP(" in done.out and "small enough for samplers" in done.out
+
+
+def test_what_may_not_be_meant_is_asked(tmp_path: Path) -> None:
+    """Two whole numbers as a target, a category for each row; and a method that does not go leaves no folder behind."""
+    path, out = tmp_path / "t.csv", str(tmp_path / "run")
+    path.write_text("id,a,yes\n" + "".join(f"r{i},{i * 7 % 11},{i % 2}\n" for i in range(40)))
+    arguments = ("fit", str(path), "--target", "yes", "--out", out, "--method")
+    done = call(*arguments, 'MAP(epochs=1).on("head.*")')
+    assert done.code == 2 and "a pattern must match a name" in done.err and not Path(out).exists()
+    done = call(*arguments, "MAP(epochs=1)")
+    assert done.code == 0, done.err
+    assert "yes takes only 2 whole numbers: if they are classes, say so with --classes" in done.out
+    assert "column id has 40 categories in 40 rows: if it only names them, --ignore it" in done.out
 
 
 def test_a_second_run_does_not_overwrite_the_first(fitted: Path) -> None:

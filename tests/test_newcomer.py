@@ -69,6 +69,9 @@ def test_the_messages_of_the_page_are_those_of_the_program(tmp_path: Path) -> No
     page = (ROOT / "docs" / "command-line.md").read_text()
     done = call("fit", str(tmp_path / "t.csv"), "--target", "prise")
     assert done.err.split("t.csv:1: ")[1].strip() in page
+    (tmp_path / "nan.csv").write_text("rooms,garden,price\n1,2,3\n2,NaN,4\n")
+    done = call("fit", str(tmp_path / "nan.csv"), "--target", "price")
+    assert done.err.split("nan.csv:")[1].strip() in page
     done = call("fit", str(tmp_path / "t.csv"), "--target", "price", "--method", "8 * (MPA() >> MCLMC())")
     assert done.err.split("there are")[0].split("nescio: ")[1] in page
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +14,7 @@ import torch
 from nescio.cli.bar import bar
 from nescio.cli.named import data_and_target
 from nescio.cli.voice import Voice, score
-from nescio.errors import FileError, InputError
+from nescio.errors import FileError, InputError, UnsupportedError
 from nescio.infer.device import usable
 from nescio.runs import Run, Wishes, begin, go, open_run
 from nescio.runs.folder import FIT, POSTERIOR
@@ -55,6 +58,7 @@ def fit(
         )
     path, columns = data_and_target(data, target)
     place = Path("runs") / Path(data).stem if out is None else out
+    new = not place.exists()
     run, given = begin(
         path, columns, out=place, wishes=wishes, seed=seed, test=test, as_classes=classes, drop_missing_targets=drop_missing,
         ignore=ignore,
@@ -64,7 +68,8 @@ def fit(
     voice.say(f"{len(given.y)} rows with {kind} to learn {', '.join(given.target)} from{held}")
     for note in run.notes:
         voice.say(note)
-    return carried_out(voice, run, given, device)
+    with cleared(run, new):
+        return carried_out(voice, run, given, device)
 
 
 def resumed(voice: Voice, folder: Path, device: str | None) -> Run:
@@ -83,7 +88,7 @@ def rerun(voice: Voice, folder: Path, out: Path, device: str | None) -> Run:
         usable(device)
     old = open_run(folder)
     config = old.config
-    path = folder / config.data if config.copied else Path(config.data)
+    path, new = folder / config.data if config.copied else Path(config.data), not out.exists()
     old.given()  # the checksum must be right
     run, given = begin(
         path,
@@ -96,7 +101,19 @@ def rerun(voice: Voice, folder: Path, out: Path, device: str | None) -> Run:
         drop_missing_targets=config.drop_missing_targets,
         ignore=config.ignore,
     )
-    return carried_out(voice, run, given, device)
+    with cleared(run, new):
+        return carried_out(voice, run, given, device)
+
+
+@contextmanager
+def cleared(run: Run, new: bool) -> Iterator[None]:
+    """A method that does not go with the model leaves no folder behind that would stand in the way of the next try."""
+    try:
+        yield
+    except (InputError, UnsupportedError):
+        if new:
+            shutil.rmtree(run.folder, ignore_errors=True)
+        raise
 
 
 def calm(run: Run) -> None:

@@ -87,6 +87,8 @@ def parse_csv(data: bytes, file: str, delimiter: str) -> Records:
         if len(row) != len(names):
             got = f"{len(row)}, the first of {sum(len(r) != len(names) for r in rows[1:])} such rows"
             remedy = "fill the row up, remove it, or quote cells that contain the separator"
+            if len(names) == 1 and ";" in names[0]:
+                remedy = "separate the cells by commas, not semicolons, and write decimals with a point"
             raise FileError(f"{file}:{number}: every row must have {len(names)} cells, as the header", got, remedy)
     cells = tuple(_stripped(column) for column in zip(*rows[1:], strict=True)) or ((),) * len(names)
     notes = (f"{blank} blank lines at the end of the file are not records",) if blank else ()

@@ -38,9 +38,10 @@ def verdicts(numbers: dict[str, Numbers], metrics: dict[str, Any], spread: float
         said += [trusted(numbers["reliability"]), right(scores["accuracy"]["value"], spread)]
     if "parts" in numbers:
         said.append(taught(numbers["parts"]))
+    held = bool(scores)
     if "selective" in numbers:
-        said.append(found_out(numbers["selective"]))
-    said.append(mixed(metrics["fit"]))
+        said.append(found_out(numbers["selective"], held))
+    said.append(mixed(metrics["fit"], held))
     return said
 
 
@@ -109,10 +110,11 @@ def taught(parts: Numbers) -> Verdict:
     return Verdict(Mark.GOOD, title, f"{text} Better inputs would help more than more rows.{where}")
 
 
-def found_out(selective: Numbers) -> Verdict:
+def found_out(selective: Numbers, held: bool = True) -> Verdict:
     half = len(selective["risk"]) // 2
     now, then = float(selective["all"][-1]), float(selective["risk"][max(half - 1, 0)])
     text = f"If it answers only the half of the rows that it doubts least, its error goes from {now:.3g} to {then:.3g}."
+    text += "" if held else " These are rows that it has learned from, which flatters."
     if now == 0:
         return Verdict(Mark.GOOD, "It makes no error to find", "No error was made on these rows.")
     mark = Mark.GOOD if then < 0.8 * now else Mark.FAIR if then < now else Mark.BAD
@@ -120,7 +122,8 @@ def found_out(selective: Numbers) -> Verdict:
     return Verdict(mark, title, text)
 
 
-def mixed(fit: dict[str, Any]) -> Verdict:
+def mixed(fit: dict[str, Any], held: bool = True) -> Verdict:
+    judge = "judge it by the held-out rows above" if held else "hold rows out to judge it"
     if fit.get("interrupted"):
         return Verdict(
             Mark.FAIR,
@@ -129,7 +132,7 @@ def mixed(fit: dict[str, Any]) -> Verdict:
         )
     mixing = fit.get("mixing")
     if not mixing:
-        text = "The method gives no chains that could be compared: judge it by the held-out rows above."
+        text = f"The method gives no chains that could be compared: {judge}."
         return Verdict(Mark.FAIR, "Nothing to diagnose", text)
     rhat = mixing.get("rhat")
     told = "cannot be computed" if rhat is None else f"is {rhat:.2f}"
@@ -137,6 +140,6 @@ def mixed(fit: dict[str, Any]) -> Verdict:
         return Verdict(Mark.GOOD, "The chains agree", f"R-hat of the predictions {told}; 1.01 or less is good.")
     text = (
         f"R-hat of the predictions {told}, where 1.01 or less is good: the {mixing['chains']} chains walk in different places. "
-        "Together they are an ensemble, good for predicting as the held-out rows show, but not an exact posterior."
+        f"Together they are an ensemble, not an exact posterior: {judge}."
     )
     return Verdict(Mark.FAIR, "The chains have not become one", text)

@@ -13,11 +13,13 @@ from torch import Tensor
 
 from nescio.data import Encoding, Table, read_table
 from nescio.data.image_folder import read_images
+from nescio.data.records import plain
 from nescio.errors import InputError
 from nescio.noise import Noise
 from nescio.runs.arrays import as_inputs, as_targets, read_arrays
 
 TABLES = (".csv", ".tsv", ".parquet")
+FEW = 10  # values that may be classes
 
 
 @final
@@ -70,10 +72,10 @@ def read_given(
     table = read_table(
         path, list(target), as_classes=as_classes, drop_missing_targets=drop_missing_targets, ignore=ignore
     )
-    notes = table.notes
+    notes = (*table.notes, *looked(table))
     kept, held = table.split(seed=seed, test=test) if test else (table, None)
     if held is not None:  # what splitting says of the encoding stands for what reading said
-        about = tuple(n for n in notes if "column" not in n or "dropped" in n or "repeat" in n)
+        about = tuple(n for n in notes if "column" not in n or "dropped" in n or "repeat" in n or "--" in n)
         notes = (
             *about,
             *kept.notes[1:],
@@ -86,6 +88,33 @@ def read_given(
     return Given(
         kept.x, kept.y, test_x, test_y, table.target, kept.columns, kept.classes, notes, kept.encoding
     )  # fmt: skip
+
+
+def looked(table: Table) -> tuple[str, ...]:
+    """What the owner of a table might not have meant."""
+    rows, notes = len(table), []
+    if len(table.classes) > FEW and 2 * len(table.classes) > rows:
+        got = f"{len(table.classes)} of them in {rows} rows, such as {table.classes[0]!r}"
+        raise InputError(
+            "classes must come back in several rows", got, "write numbers plainly, like -1.5, or choose another target"
+        )
+    values = table.y.unique()
+    if (
+        not table.classes
+        and table.y.shape[1] == 1
+        and rows > 2 * FEW >= 2 * len(values)
+        and bool((values % 1 == 0).all())
+    ):
+        notes.append(
+            f"{plain(table.target[0])} takes only {len(values)} whole numbers: if they are classes, say so with --classes"
+        )
+    for column in table.inputs:
+        many = len(set(column.values[~column.missing])) if column.is_text else 0
+        if many > FEW and 2 * many > rows:
+            notes.append(
+                f"column {plain(column.name)} has {many} categories in {rows} rows: if it only names them, --ignore it"
+            )
+    return tuple(notes)
 
 
 def twins(kept: Table, held: Table) -> int:
