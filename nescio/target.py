@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple, final
 
 import torch
@@ -104,9 +104,14 @@ class Target:
         full = self._each(lambda t: self.model.prior.pack(t, self.centred), theta)
         return full if self.slots is None else full[:, self.slots]
 
+    @cached_property
+    def direct(self) -> bool:
+        """Whether latents are values. Kept, for it is asked of every draw."""
+        return all(variable.direct(self.centred) for variable in self.model.prior.variables)
+
     def theta(self, u: Tensor, copy: bool = True) -> Tensor:
         """All values, (chains, model.dim). Without `copy` they may be u itself."""
-        if all(variable.direct(self.centred) for variable in self.model.prior.variables):
+        if self.direct:
             return self.full(u).clone() if copy else self.full(u)
         with unvalidated():
             return self._each(lambda v: torch.cat(self.model.prior.unpack(v, self.centred).values), self.full(u))

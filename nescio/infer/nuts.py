@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import reduce
 from itertools import accumulate
 from operator import and_
 from typing import Any, NamedTuple, final
@@ -33,7 +33,7 @@ from nescio.errors import InputError
 from nescio.infer.adapt import Metric, Moments, StepSize, identity, remade
 from nescio.infer.hmc import DIVERGENT, Began, State, adapt, energy_error, leap, summary
 from nescio.infer.sampler import Sampler
-from nescio.infer.tree import FLAT, GOING, Drawn, Point, Stretch, Tree
+from nescio.infer.tree import FLAT, GOING, LEAF, NUMBERS, Drawn, Grown, Point, Stretch, Tree
 from nescio.noise import Noise
 from nescio.posterior.posterior import Ends
 from nescio.target import Batch, Gradient, Target
@@ -91,11 +91,10 @@ class NUTS(Sampler):
             p0
         )  # back in time or ahead, by doubling
         given = [sizes, noise.at("half").uniform(*shape), p0, state.log_density]
-        tree = grow(target, batch, Tree.start(state, p0, self.max_depth), given, metric, noise)
-        accept = tree.acceptance / tree.leapfrogs
+        grown = grow(target, batch, Tree.start(state, p0, self.max_depth), given, metric, noise)
         kinetic = 0.5 * (p0 * metric.velocity(p0)).sum(1, dtype=torch.float64)
-        info = Info(accept, tree.divergent, kinetic - state.log_density, tree.depth, tree.leapfrogs, size)
-        u, log_density, gradient, _ = (x.clone() for x in tree.old)  # parts of a flat tree, which is let go
+        u, log_density, gradient, accept, divergent, depth, leapfrogs = grown
+        info = Info(accept, divergent, kinetic - state.log_density, depth, leapfrogs, size)
         new = state._replace(u=u, log_density=log_density, gradient=gradient, step=state.step + 1)
         return (adapt(new, float(accept.mean()), self.acceptance, self.warmup, self.dense) if warm else new), info
 
@@ -106,30 +105,25 @@ class NUTS(Sampler):
         return {**summary([i._replace(leapfrogs=i.leapfrogs.float().mean()) for i in infos]), **deepest}
 
 
-def grow(target: Target, batch: Batch, tree: Tree, given: Sequence[Tensor], metric: Metric, noise: Noise) -> Tree:
+def grow(target: Target, batch: Batch, tree: Tree, given: Sequence[Tensor], metric: Metric, noise: Noise) -> Grown:
     """Leaf by leaf until the trajectories of all chains have ended; those that have are let go."""
-    chains, leaves, whole = len(tree.leaf), 0, tree
-    rows, coins = torch.arange(chains, device=tree.leaf.device), torch.empty(0)
+    flat, like = tree.flat(), tree.old.log_density
+    chains, leaves, whole = len(like), 0, flat
+    rows, coins = torch.arange(chains, device=like.device), torch.empty(0)
     while True:
         if leaves % LEAVES == 0:
             coins = noise.at("leaf", leaves // LEAVES).uniform(chains, LEAVES)
-        here = [*tree.flat(), *given, coins[rows]]
+        here = [*flat, *given, coins if len(rows) == chains else coins[rows]]
         most = 1 if target.code is None else LEAVES_GPU if rows.is_cuda else LEAVES - leaves % LEAVES
         flat = target.advance(leaf, batch, here, metric.tensors(), times=most, until=GOING)
-        tree = Tree.of(flat, tree.old.log_density)
-        leaves = leaves + most if rows.is_cuda else int(tree.leaf[0])
-        going = tree.going
+        leaves, going = leaves + most if rows.is_cuda else int(flat[NUMBERS][0, LEAF]), flat[GOING]
         if not bool(going.all()):
-            whole = tree if len(rows) == chains else tree_map(partial(placed, rows), whole, tree)
+            all_here = len(rows) == chains
+            whole = flat if all_here else [x.index_copy(0, rows, y) for x, y in zip(whole, flat, strict=True)]
             if not bool(going.any()):
-                break
+                return Grown.of(whole, like)
             rows, target, batch = rows[going], target.chains(going), batch.chains(going)
-            tree, given = tree_map(lambda x, going=going: x[going], (tree, given))
-    return whole
-
-
-def placed(rows: Tensor, whole: Tensor, some: Tensor) -> Tensor:
-    return whole.index_copy(0, rows, some)
+            flat, given = ([x[going] for x in tensors] for tensors in (flat, given))
 
 
 def leaf(gradient: Gradient, *tensors: Tensor) -> tuple[Tensor, ...]:

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from nescio.infer.hmc import State
 
-FLAT, GOING = 3, 2  # tensors of a flat Tree, and which of them tells that it grows
+FLAT, NUMBERS, GOING = 3, 1, 2  # tensors of a flat Tree, and which of them are its numbers, and tell that it grows
+LEAF = -1  # the number that counts leaves
 VECTORS = 12  # that it has beside its stack
 
 
@@ -60,10 +61,10 @@ class Tree(NamedTuple):
         """As few tensors as can be, for each turn of a loop in machine code takes time for each: vectors, numbers, and who grows."""
         end, other, old, new = self[:4]
         vectors = [*end, *other, old.u, old.gradient, new.u, new.gradient, self.total, self.near]
+        vectors = torch.cat([*vectors, *(x.flatten(1) for x in self.stack)], 1).unflatten(1, (-1, old.u.shape[1]))
         numbers = [old.log_density, new.log_density, old.weight, new.weight]
         numbers += [self.acceptance, self.leapfrogs, self.divergent, self.depth, self.leaf]
-        numbers = torch.stack([x.double() for x in numbers], 1)
-        return torch.cat([*(x[:, None] for x in vectors), *self.stack], 1), numbers, self.going
+        return vectors, torch.stack([x.double() for x in numbers], 1), self.going
 
     @staticmethod
     def of(flat: Sequence[Tensor], like: Tensor) -> Tree:
@@ -78,10 +79,30 @@ class Tree(NamedTuple):
 
     @staticmethod
     def start(state: State, p: Tensor, depth: int) -> Tree:
-        one = torch.zeros(len(p), dtype=torch.float64, device=p.device)  # log w of the first point
-        zero, no, z = one.long(), one.bool(), state.metric.whiten(p)
-        here = Point(state.u, p, state.gradient)
-        drawn = Drawn(state.u, state.log_density, state.gradient, one)
-        nothing = drawn._replace(weight=one - torch.inf)
-        places = p.new_zeros(len(p), depth, p.shape[1])
-        return Tree(here, here, drawn, nothing, z, z, Stretch(*[places] * 3), one, zero, no, zero, ~no, zero)
+        """Its numbers are all in double precision: it is about to become flat."""
+        zero = torch.zeros(len(p), dtype=torch.float64, device=p.device)  # also log w of the first point
+        here, z = Point(state.u, p, state.gradient), state.metric.whiten(p)
+        drawn = Drawn(state.u, state.log_density, state.gradient, zero)
+        nothing, stack = drawn._replace(weight=zero - torch.inf), Stretch(*[p.new_zeros(len(p), depth, p.shape[1])] * 3)
+        return Tree(here, here, drawn, nothing, z, z, stack, zero, zero, zero, zero, zero == 0, zero)
+
+
+class Grown(NamedTuple):
+    """What a trajectory leaves: the next state, in memory of its own, and what is told of it. (chains,)"""
+
+    u: Tensor  # (chains, dim)
+    log_density: Tensor
+    gradient: Tensor  # (chains, dim)
+    acceptance: Tensor  # the mean of min(1, w) over the leaves
+    divergent: Tensor
+    depth: Tensor
+    leapfrogs: Tensor
+
+    @staticmethod
+    def of(flat: Sequence[Tensor], like: Tensor) -> Grown:
+        """As `Tree.of`, but of few tensors: where chains are few, each takes as long as a part of a gradient."""
+        vectors, numbers, _ = flat
+        density, _, _, _, total, leapfrogs, divergent, depth, _ = numbers.unbind(1)
+        (u, gradient), density = vectors[:, 6:8].unbind(1), density.to(like, copy=True)
+        told = (total / leapfrogs, divergent > 0, depth.long(), leapfrogs.long())
+        return Grown(u.clone(), density, gradient.clone(), *told)
