@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,15 +13,15 @@ from nescio.compression.choice import Choice
 from nescio.compression.compressed import Compressed
 from nescio.compression.content import SPREAD, Content, encode
 from nescio.compression.judge import Judge
+from nescio.compression.ladder import applied
 from nescio.compression.moments import Moments, moments
 from nescio.compression.precision import Levels, Precision, Steps
-from nescio.compression.rules import Rule, SignalToNoise, masks
+from nescio.compression.rules import Rule, SignalToNoise
 from nescio.compression.shrinking import Shrunk, shrink
 from nescio.errors import InputError, UnsupportedError
 from nescio.network import Params
 from nescio.posterior.posterior import Posterior
 
-RUNGS, FEWEST = 40, 2e-3  # of a ladder of thresholds: how many, and the smallest part that is kept
 FINER = 5  # times that rounding may be made finer to keep a promise
 
 
@@ -138,31 +137,6 @@ def with_weights(posterior: Posterior, given: Moments, weights: Params) -> nn.Mo
 
 def masked(mean: Params, alive: dict[str, Tensor]) -> Params:
     return {name: m * alive[name] for name, m in mean.items()}
-
-
-# ---- thresholds ----------------------------------------------------------------------------------------------------------
-
-
-def applied(
-    rule: Rule, posterior: Posterior, given: Moments, alive: dict[str, Tensor], judge: Judge
-) -> tuple[dict[str, Tensor], float]:
-    """Which weights are left, and the least score of those."""
-    scores = rule.scores(posterior, given)
-    if not isinstance(rule.threshold, Choice):
-        least = rule.least(float(rule.threshold))
-        return narrowed(alive, scores, least), least
-    pooled = torch.cat([score[alive[name]].reshape(-1).cpu() for name, score in scores.items()]).double().sort().values
-    rungs = []
-    for rung in range(RUNGS):
-        part = FEWEST ** (rung / (RUNGS - 1))
-        least = -math.inf if rung == 0 else float(pooled[min(len(pooled) - 1, round(len(pooled) * (1 - part)))])
-        rungs.append(judge.trial(rule.threshold, narrowed(alive, scores, least), least, list(scores)))
-    chosen = rule.threshold.pick(judge.whole(rule.threshold), rungs)
-    return narrowed(alive, scores, chosen.least), chosen.least
-
-
-def narrowed(alive: dict[str, Tensor], scores: Params, least: float) -> dict[str, Tensor]:
-    return {**alive, **{name: alive[name] & mask.to(alive[name].device) for name, mask in masks(scores, least).items()}}
 
 
 def example(posterior: Posterior) -> Tensor:
