@@ -50,7 +50,8 @@ class Promised(Choice):
 
     `confidence`: the loss on new rows is at most that with this probability. One rung after the other is tested and the first that fails
     ends it, so the promise holds for the one that is picked (fixed-sequence testing); for classes, by the exact binomial bound on
-    rows that were right and are wrong. Without: the loss on these rows.
+    rows that were right and are wrong. What is stored, rounded, must meet the bound on the same rows once more: a check, for what
+    rounding does to other rows no test stands. Without: the loss on these rows.
     """
 
     x: Any = field(repr=False)
