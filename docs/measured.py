@@ -1,0 +1,85 @@
+"""The measured part of docs/choose-a-method.md, from the kept results; nothing is entered by hand.
+
+python docs/measured.py        # writes it anew; `make scoreboard` does so, too
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "choose-a-method.md"
+BEGIN, END = "<!-- measured: python docs/measured.py -->", "<!-- end -->"
+SUITES = {
+    "toy": "one dimension with a gap, 50 rows",
+    "uci": "bundled tables",
+    "digits": "1437 digits of 8 x 8 pixels",
+    "gap": "tables with a gap",
+    "mnist": "6000 digits",
+}
+
+
+def section() -> str:
+    """Markdown between the two marks."""
+    return "\n\n".join([against_hmc(), *(text for name in SUITES if (text := of_suite(name)))]) + "\n"
+
+
+def rows(path: Path) -> dict[str, dict[str, dict[str, Any]]]:
+    """row -> metric -> entry."""
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for entry in json.loads(path.read_text(encoding="utf-8"))["rows"]:
+        found.setdefault(entry["row"], {})[entry["metric"]] = entry
+    return found
+
+
+def against_hmc() -> str:
+    """How near cheaper methods come to a long run of HMC."""
+    metrics = {"accuracy": "accuracy", "nll": "NLL", "agreement": "agreement", "total_variation": "total variation"}
+    lines = [
+        "How near cheaper methods come to a long run of HMC (196-32-32-10, 160 digits to learn from, 2000 to be judged by; "
+        "`reproduce/hmc_reference.py`, seconds of one busy core):",
+        "",
+        f"| | {' | '.join(metrics.values())} | seconds |",
+        "|---|" + "---|" * (len(metrics) + 1),
+    ]
+    for name, entries in rows(ROOT / "reproduce" / "results" / "hmc_reference.json").items():
+        if name == "HMC, one half against the other":
+            continue
+        cells = [f"{entries[m]['ours']:.3f}" if m in entries else "" for m in metrics]
+        seconds = f"{entries['seconds']['ours']:.0f}" if "seconds" in entries else ""
+        lines.append(f"| {name if ',' in name else f'`{name}`'} | {' | '.join(cells)} | {seconds} |")
+    return "\n".join(lines)
+
+
+def of_suite(name: str) -> str:
+    """Held-out NLL of the standard methods on a suite of `nescio bench`; nothing where it has not been run."""
+    path = ROOT / "benchmarks" / "results" / f"suite_{name}.json"
+    if not path.exists():
+        return ""
+    found, ranks = rows(path), json.loads(path.read_text(encoding="utf-8"))["settings"]["ranks"]
+    tasks = sorted({row.split(", ")[0] for row in found})
+    many = max(entry["nll"]["n"] for entry in found.values() if "nll" in entry)
+    lines = [
+        f"`nescio bench {name}`, {SUITES[name]}: held-out NLL, mean over {many} split{'s' * (many > 1)} (`benchmarks/suites.py {name}`):",
+        "",
+        f"| | {' | '.join(tasks)} | mean rank | passes over the data |",
+        "|---|" + "---|" * (len(tasks) + 2),
+    ]
+    for method, rank in sorted(ranks.items(), key=lambda pair: pair[1]):
+        entries = [found.get(f"{task}, {method}", {}) for task in tasks]
+        cells = [f"{e['nll']['ours']:.2f}" if "nll" in e else "" for e in entries]
+        passes = [e["passes"]["ours"] for e in entries if "passes" in e]
+        cost = f"{sum(passes) / len(passes):.0f}" if passes else "one more than training"
+        lines.append(f"| {method} | {' | '.join(cells)} | {rank:.1f} | {cost} |")
+    return "\n".join(lines)
+
+
+def rewritten(text: str) -> str:
+    before, rest = text.split(BEGIN)
+    return f"{before}{BEGIN}\n{section()}{END}{rest.split(END)[1]}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(rewritten(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
