@@ -24,7 +24,7 @@ from nescio.laws.remembered import Known
 from nescio.linalg import LowRank
 from nescio.moments import gaussian, propagation
 from nescio.moments.gaussian import Moments
-from nescio.posterior import compiled, linear_head, observed
+from nescio.posterior import compiled, linear_head, members, observed
 from nescio.posterior import memory as remembering
 from nescio.posterior.conjugate import Inverse, Regression, Sums
 from nescio.posterior.head import features
@@ -209,6 +209,16 @@ def common_logit_counts(m: pytest.MonkeyPatch) -> None:
     m.setattr(observed.Labels, "forward", lambda self, mean, variance, apart: true(self, mean, 4 * variance, variance))
 
 
+def noise_of_the_first(m: pytest.MonkeyPatch) -> None:
+    """All members of a compiled ensemble with the noise of the first."""
+    true = members.Members.__init__
+
+    def wrong(self: Any, model: Any, nets: Any, numbers: Any) -> None:
+        true(self, model, nets, {name: value[:1].expand_as(value) for name, value in numbers.items()})
+
+    m.setattr(members.Members, "__init__", wrong)
+
+
 FAULTS = [
     Fault("neural linear: no one for the bias", no_one_for_the_bias, linear.check_features),
     Fault("neural linear: prior mean forgotten", prior_mean_forgotten, linear.check_features),
@@ -229,4 +239,5 @@ FAULTS = [
     Fault("single pass: bias without variance", bias_left_out, single.check_last_layer),
     Fault("single pass: units once", units_once, single.check_last_layer),
     Fault("single pass: what logits share", common_logit_counts, single.check_classes),
+    Fault("compiled ensemble: noise of the first member", noise_of_the_first, single.check_members),
 ]

@@ -188,8 +188,8 @@ def check_export() -> None:
         assert all(target.startswith(("aten.", "<built-in")) for target in targets), targets
 
 
-def test_an_ensemble_compiles_to_its_members() -> None:
-    """The very numbers of predict, norm statistics and noise of each member included; of many draws those of predict(x, 64)."""
+def check_members() -> nn.Module:
+    """The very numbers of predict, norm statistics and noise of each member included."""
     model, (single, y) = convolutional()
     x = single.double()
     for likelihood, outcome in (
@@ -199,8 +199,14 @@ def test_an_ensemble_compiles_to_its_members() -> None:
     ):
         net = nn.Sequential(model.network.net[:-1], nn.Linear(6, 3 if outcome.dim() == 1 else 2)).double()
         posterior = fit(Model(net, Normal(0, 1), likelihood), (x, outcome), 3 * MAP(epochs=2))
-        module = posterior.compile(x[:1])
+        module: nn.Module = posterior.compile(x[:1])
         agree(module, posterior, x)
+    return module
+
+
+def test_an_ensemble_compiles_to_its_members() -> None:
+    """For any number of rows through torch.export; of many draws it is predict(x, 64)."""
+    module, x = check_members(), convolutional()[1][0].double()
     program = torch.export.export(module, (x[:2],), dynamic_shapes=({0: torch.export.Dim("rows", min=1)},))
     for got, wanted in zip(program.module()(x[:7]), module(x[:7]), strict=True):
         torch.testing.assert_close(got, wanted)
