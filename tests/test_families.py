@@ -592,6 +592,11 @@ def test_a_shape_is_restored_by_the_name_of_its_class(tmp_path: Path) -> None:
     posterior.save(tmp_path / "q.safetensors")
     with pytest.raises(FileError, match="known distribution"):
         load(tmp_path / "q.safetensors", model)
+    for broken in ({"sd": 0.1}, {"q": "Laplace"}, {"q": "Laplace", "sd": None}, {"q": "Laplace", "sd": -1.0}):
+        posterior.info["family"] = {"name": "InverseCDF", **broken}
+        posterior.save(tmp_path / "q.safetensors")
+        with pytest.raises(FileError, match="must describe its InverseCDF"):
+            load(tmp_path / "q.safetensors", model)
 
 
 # ---- natural gradients ---------------------------------------------------------------------------------------------

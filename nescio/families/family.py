@@ -119,8 +119,8 @@ def restored(name: Any, described: Any) -> Family:
         raise FileError("a file must name a known family", repr(name), f"the families are {sorted(known)}")
     try:
         return known[name].restore(described)
-    except (TypeError, ValueError) as error:
-        raise FileError(f"a file must describe its {name}", str(error), "write it again with nescio") from None
+    except (KeyError, TypeError, ValueError) as error:
+        raise FileError(f"a file must describe its {name}", repr(error), "write it again with nescio") from None
 
 
 def closed_form(q: Distribution, p: Distribution) -> Tensor | None:
