@@ -12,7 +12,7 @@ from nescio.cli.app import app
 
 COMMANDS = (act, look, judge)  # importing them has registered what they hold
 DISK = (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ELOOP)
-LONG = r"\S{200,}"
+LONG = r"[^\s;]{200,}"
 
 
 def main() -> None:
