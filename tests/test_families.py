@@ -193,6 +193,27 @@ def check_low_rank() -> None:
     assert posterior.info["elbo"] < exact.evidence + 6 * posterior.info["elbo_se"]
 
 
+def test_lengths_are_squares_however_badly_a_covariance_is_conditioned() -> None:
+    """Σ⁻¹ x in single precision may point away from x: a density would grow without bound."""
+    covariance = Full(12, 0.05, torch.zeros(12))
+    with torch.no_grad():
+        covariance.lower.fill_(30.0)
+        covariance.begin()
+        white = Noise(3).normal(12, 5)
+        assert float(covariance.length(covariance.root_times(white))) >= 0
+        covariance.lower.fill_(0.3)
+        covariance.begin()
+        x = covariance.root_times(white)
+        torch.testing.assert_close(covariance.length(x).float(), white.square().sum())
+        torch.testing.assert_close((x * covariance.solve(x)).sum(), white.square().sum())
+
+
+def test_families_whose_draw_serves_all_rows_take_several_a_step() -> None:
+    model, data = Model(mlp(1, 4, 1), Normal(0.0, 1.0), Noisy(0.1)), (torch.zeros(6, 1), torch.zeros(6, 1))
+    taken = [VI(f).objective(model, data)[1].samples for f in (MeanField(), FullRank(), LowRank(2))]
+    assert taken == [1, 4, 4] and VI(FullRank(), samples=1).objective(model, data)[1].samples == 1
+
+
 def test_low_rank_with_all_directions_is_the_exact_posterior() -> None:
     check_low_rank()
 

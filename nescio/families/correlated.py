@@ -40,9 +40,11 @@ class Correlated(Factor):
         loc = self.loc.detach() if self.path_gradient else self.loc
         if self.path_gradient:
             self.covariance.begin(detach=True)
-        away = (u - loc)[:, None]
-        squares = (away * self.covariance.solve(away)).sum(dtype=torch.float64)
-        return -0.5 * squares - self.covariance.half_log_det() - 0.5 * math.log(2 * math.pi) * len(u)
+        return (
+            -0.5 * self.covariance.length((u - loc)[:, None])
+            - self.covariance.half_log_det()
+            - 0.5 * math.log(2 * math.pi) * len(u)
+        )
 
     def kl(self, priors: Sequence[Distribution]) -> Tensor | None:
         if self.path_gradient or not all(isinstance(prior, Normal) for prior in priors):

@@ -62,6 +62,10 @@ class Covariance(nn.Module, ABC):
     def solve(self, x: Tensor) -> Tensor:
         """Σ⁻¹ x, (size, columns)."""
 
+    def length(self, x: Tensor) -> Tensor:
+        """xᵀ Σ⁻¹ x, summed over columns in double precision."""
+        return (x * self.solve(x)).sum(dtype=torch.float64)
+
     def matrix(self) -> Tensor:
         """Σ itself."""
         return self.times(torch.eye(len(self.rho), dtype=self.rho.dtype, device=self.rho.device))
@@ -98,6 +102,10 @@ class Full(Covariance):
     def solve(self, x: Tensor) -> Tensor:
         return torch.cholesky_solve(x, self.root)
 
+    def length(self, x: Tensor) -> Tensor:
+        """Of what was white: a sum of squares, however badly L is conditioned."""
+        return torch.linalg.solve_triangular(self.root, x, upper=False).square().sum(dtype=torch.float64)
+
 
 @final
 class LowRankPlusDiagonal(Covariance):
@@ -114,7 +122,7 @@ class LowRankPlusDiagonal(Covariance):
         inner = inner + torch.eye(len(inner), dtype=inner.dtype, device=inner.device)
         self.root = torch.linalg.cholesky_ex(inner)[
             0
-        ]  # nobody waits for a GPU to say that it went well; of 1 + Fᵀ D⁻² F
+        ]  # of 1 + Fᵀ D⁻² F; nobody waits for a GPU to say that it went well
 
     @property
     def width(self) -> int:

@@ -98,6 +98,7 @@ class Family(ABC):
     """Base of every family. Fields are numbers, or the two methods at the end are its own."""
 
     of_weights: ClassVar[bool] = True  # whether a draw of its factors says all that is random
+    samples: ClassVar[int] = 1  # draws a step, unless VI is told
 
     @abstractmethod
     def factors(self, blocks: Sequence[Block]) -> Sequence[Factor]:

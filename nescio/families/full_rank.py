@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
 from nescio.errors import InputError, UnsupportedError
 from nescio.families.correlated import Correlated, by_layers, together
@@ -31,6 +31,7 @@ class FullRank(Family):
     by_layer: bool = False
     sd: float = 0.05
     path_gradient: bool = False
+    samples: ClassVar[int] = 4  # a draw serves all rows of a batch: with one the noise of gradients hides the slopes
 
     def __post_init__(self) -> None:
         if not self.sd > 0:
@@ -43,5 +44,5 @@ class FullRank(Family):
         start = together(group)
         if len(start) > MOST:
             must = f"a full covariance must be of at most {MOST} latents"
-            raise UnsupportedError(must, str(len(start)), "use LowRank, or by_layer=True")
+            raise UnsupportedError(must, str(len(start)), "use LowRank or MeanField, or by_layer=True")
         return Correlated(Full(len(start), self.sd, start), self.path_gradient, *group)

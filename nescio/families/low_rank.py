@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
 from nescio.errors import InputError
 from nescio.families.correlated import Correlated, by_layers, together
@@ -29,6 +29,7 @@ class LowRank(Family):
     by_layer: bool = False
     sd: float = 0.05
     path_gradient: bool = False
+    samples: ClassVar[int] = 4  # a draw serves all rows of a batch: with one the noise of gradients hides the slopes
 
     def __post_init__(self) -> None:
         if self.rank < 1 or not self.sd > 0:

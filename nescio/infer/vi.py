@@ -58,7 +58,8 @@ class Info(NamedTuple):
 @final
 @dataclass(frozen=True)
 class VI(Iterative):
-    """`samples`: draws a step. `kl_warmup`: the part of the run over which the divergence is faded in, [0, 1].
+    """`samples`: draws a step, the family's own number where none is given. `kl_warmup`: the part of the run over which the divergence
+    is faded in, [0, 1].
 
     `optimizer`: any torch optimiser class, or IVON; `schedule`: part of the run -> factor on lr. `hold_out`: this part of the rows is
     kept aside, q returns to where they were predicted best, and stops when that has not improved for `patience` epochs.
@@ -67,7 +68,7 @@ class VI(Iterative):
     family: Family = MeanField()
     epochs: int = 100
     lr: float = 1e-2
-    samples: int = 1
+    samples: int | None = None
     kl_warmup: float = 0.0
     batch_size: int | None = None  # the loader's own, else a sixteenth of the rows between 16 and 128
     optimizer: Callable[..., Optimizer] = partial(torch.optim.Adam, fused=True)
@@ -78,7 +79,7 @@ class VI(Iterative):
     def __post_init__(self) -> None:
         if not isinstance(self.family, Family):
             raise InputError("family must be a Family", repr(self.family), "write for instance VI(MeanField())")
-        if self.epochs < 1 or self.samples < 1 or not self.lr > 0:
+        if self.epochs < 1 or (self.samples is not None and self.samples < 1) or not self.lr > 0:
             got = f"epochs={self.epochs}, samples={self.samples}, lr={self.lr}"
             raise InputError("epochs, samples and lr must be positive", got, "try 100, 1 and 0.01")
         if not 0 <= self.kl_warmup <= 1:
@@ -110,8 +111,9 @@ class VI(Iterative):
         free = torch.ones(target.model.dim, dtype=torch.bool, device=ends.theta.device)
         if target.slots is not None:
             free = torch.zeros_like(free).index_fill(0, target.slots, True)
+        samples = self.family.samples if self.samples is None else self.samples
         q = Approximation(self.family, target.model.prior, free, ends.theta[0])
-        return NegativeELBO(target, q, {name: b[0].clone() for name, b in ends.statistics.items()}, self.samples)
+        return NegativeELBO(target, q, {name: b[0].clone() for name, b in ends.statistics.items()}, samples)
 
     # ---- what the driver asks ----------------------------------------------------------------------------------
 
