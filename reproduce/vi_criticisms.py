@@ -9,9 +9,9 @@ against an exact grid. Each has its file vi_<name>.py with setting, claim and so
 down before the experiments were run, and none has been moved. Settings are defaults or round numbers; those of `between` and `bands`
 were changed once, after a first run (40 points, random start, a tighter prior for dropout) in which mean field and dropout did
 not fit the points; all bounds held there, too, but meant little, and the fit has been an expectation since. `families` was run twice: with
-one draw a step, the default then, full and low rank ended below the bound of mean field, which they hold; the default has been four since. Each finished fit is a
-line of vi_criticisms.rows.jsonl in the --out folder (or of --rows) and is skipped by the next run. Once all are there, expectations
-and outcomes are written as vi_<name>.json and with --figures (which needs matplotlib) the figure as SVG with its values as CSV.
+one draw a step, the default then, full and low rank ended below the bound of mean field, which they hold; the default has been four
+since. Each finished fit is a line of vi_criticisms.rows.jsonl in the --out folder (or of --rows) and is skipped by the next run. Once
+all are there, expectations and outcomes are written as vi_<name>.json and with --figures (which needs matplotlib) the figure as SVG with its values as CSV.
 """
 
 from __future__ import annotations
