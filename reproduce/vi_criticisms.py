@@ -11,7 +11,8 @@ were changed once, after a first run (40 points, random start, a tighter prior f
 not fit the points; all bounds held there, too, but meant little, and the fit has been an expectation since. `families` was run twice: with
 one draw a step, the default then, full and low rank ended below the bound of mean field, which they hold; the default has been four
 since. Each finished fit is a line of vi_criticisms.rows.jsonl in the --out folder (or of --rows) and is skipped by the next run. Once
-all are there, expectations and outcomes are written as vi_<name>.json and with --figures (which needs matplotlib) the figure as SVG with its values as CSV.
+all are there, expectations and outcomes are written as vi_<name>.json and with --figures (which needs matplotlib) the figure as SVG
+with its values as CSV.
 """
 
 from __future__ import annotations
