@@ -4,7 +4,8 @@ It is said that Bayes by Backprop is usually too certain in 1-D problems, and th
 beat it (Gavves, lecture). For one hidden layer of ReLU units the first half is proven (Foong et al., 2020): neither mean field nor MC
 dropout can be much less certain between two regions than they are there. HMC says how uncertain one should be: same network, prior,
 noise and data. Approximations start at the maximum a posteriori: from a random start mean field may end where it ignores the
-data, and then what it says of the gap says nothing of the family. Whether it fits is checked.
+data, and then what it says of the gap says nothing of the family. Whether it fits is checked. Found: full rank and matrix-variate
+Gaussians close a part of the gap; multiplicative flows have a higher bound than mean field, and are as certain between the clusters.
 """
 
 from __future__ import annotations
