@@ -102,6 +102,24 @@ def test_vi_gpu_quick(tmp_path: Path) -> None:
     assert kept["quick"] is True and len(rows) == 5 and 0 < rows["plain network"] < rows["MultiplicativeFlow, plain"]
 
 
+def test_what_was_measured_of_samplers_is_what_the_docs_say() -> None:
+    kept = json.loads((FOLDER / "results" / "mcmc.json").read_text())
+    found = {
+        (row["chains"], row["sampler"]): row
+        for row in kept["rows"]
+        if row.get("ratio_of") == "nescio / fastest JAX peer"
+    }
+    assert kept["quick"] is False and all(row["n"] >= 2 for row in found.values())
+    each = [
+        f"{chains} chain{'s' * (chains > 1)} "
+        + ", ".join(f"{found[chains, sampler]['ratio']:.2f}" for sampler in ("HMC", "NUTS", "MCLMC"))
+        for chains in (1, 4, 16, 64)
+    ]
+    pyro = [row["ratio"] for row in kept["rows"] if row.get("ratio_of") == "Pyro / nescio"]
+    said = f"{'; '.join(each)}; Pyro's HMC {min(pyro):.0f} to {max(pyro):.0f} times ours"
+    assert said in (ROOT / "docs" / "architecture.md").read_text()
+
+
 def test_what_was_measured_of_variational_inference_keeps_its_promises() -> None:
     """A step costs at most 2.6 plain ones and less than any peer's; a prediction at most 1.5 times its matrix products. As in the docs."""
     kept = json.loads((FOLDER / "results" / "vi.json").read_text())
