@@ -120,6 +120,23 @@ def test_what_was_measured_of_samplers_is_what_the_docs_say() -> None:
     assert said in (ROOT / "docs" / "architecture.md").read_text()
 
 
+def test_what_was_measured_of_the_time_to_a_posterior_is_what_the_docs_say() -> None:
+    kept = json.loads((FOLDER / "results" / "posterior_time.json").read_text())
+    rows, said = {row["row"]: row for row in kept["rows"]}, (ROOT / "docs" / "architecture.md").read_text()
+    ours, sets = "nescio MAP >> MCLMC", ("concrete", "energy", "yacht")
+
+    def times(side: str, key: str) -> str:
+        return ", ".join(f"{rows[f'{s}, numpyro NUTS'][key] / rows[f'{s}, {side}'][key]:.1f}" for s in sets)
+
+    near, wide = ours, f"{ours}, energy variance 0.1"
+    within = (
+        f"within chains {times(near, 's_per_within')}; with an energy variance of 0.1 {times(wide, 's_per_within')}"
+    )
+    assert kept["quick"] is False and within in said
+    assert f"{times(near, 's_per_median')} and {times(wide, 's_per_median')}" in said
+    assert all(rows[f"{s}, {side}"]["lppd"] > rows[f"{s}, numpyro NUTS"]["lppd"] for s in sets for side in (near, wide))
+
+
 def test_what_was_measured_of_variational_inference_keeps_its_promises() -> None:
     """A step costs at most 2.6 plain ones and less than any peer's; a prediction at most 1.5 times its matrix products. As in the docs."""
     kept = json.loads((FOLDER / "results" / "vi.json").read_text())
