@@ -2,7 +2,8 @@
 
 The posterior of MC dropout may not concentrate in the limit of many points (Osband, 2016). The rate p is fixed, and so is the law of
 the masks: only the means that they multiply can answer to the data. The spread of f where there are data is taken for growing
-numbers of points from one sequence; a regular posterior narrows as N to the power -1/2.
+numbers of points from one sequence; a regular posterior narrows as N to the power -1/2. Found: so it is; and concrete
+dropout, which learns its rates and was expected to narrow, does not in the steps that it has here.
 """
 
 from __future__ import annotations

@@ -29,6 +29,7 @@ TABLES = (*(f"vi_{name}" for name in CRITICISMS), "bbb_regression", "co2", "baye
 OTHERWISE = {  # (table, row, metric) that came out otherwise in a full run; the scripts say how
     ("vi_bands", "MC dropout, ReLU", "sd of f at distance 16 over that at 8"),
     ("vi_bands", "MC dropout, ReLU", "sd of f at distance 16 over that at 8, less two se"),
+    ("vi_concentration", "concrete dropout", "that slope less MC dropout's"),
     ("vi_families", "MultiplicativeFlow", "that ratio less mean field's, less two standard errors"),
 }
 
