@@ -13,12 +13,16 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
 from commands import call
 
+from nescio.cli.fit import cleared
 from nescio.data import Entry
+from nescio.errors import InputError
 from nescio.infer import Progress
 from nescio.runs import open_run, read_given
 
@@ -413,3 +417,14 @@ def test_twins_of_training_rows_are_counted(tmp_path: Path) -> None:
     assert "4 of the 4 held-out rows repeat a training row" in " ".join(read_given(tmp_path / "t.csv", ["y"]).notes)
     (tmp_path / "u.csv").write_text("a,y\n" + "\n".join(f"{i},{i * i}" for i in range(40)) + "\n")
     assert "repeat" not in " ".join(read_given(tmp_path / "u.csv", ["y"]).notes)
+
+
+@pytest.mark.parametrize("computed", [True, False])
+def test_what_a_failing_run_has_computed_stays(tmp_path: Path, computed: bool) -> None:
+    run = SimpleNamespace(folder=tmp_path / "run")
+    (run.folder / "steps").mkdir(parents=True)
+    if computed:
+        (run.folder / "steps" / "checkpoint-90.safetensors").touch()
+    with pytest.raises(InputError, match="finite"), cleared(cast("Any", run), new=True):
+        raise InputError("the loss must stay finite", "nan", "lower lr")
+    assert run.folder.exists() == computed

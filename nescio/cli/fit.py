@@ -107,11 +107,12 @@ def rerun(voice: Voice, folder: Path, out: Path, device: str | None) -> Run:
 
 @contextmanager
 def cleared(run: Run, new: bool) -> Iterator[None]:
-    """A method that does not go with the model leaves no folder behind that would stand in the way of the next try."""
+    """A method that does not go with the model leaves no folder behind that would stand in the way of the next try. What has been
+    computed stays: a run may find after hours that its loss is no number."""
     try:
         yield
     except (InputError, UnsupportedError):
-        if new:
+        if new and not any(run.folder.rglob("checkpoint-*")):
             shutil.rmtree(run.folder, ignore_errors=True)
         raise
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
+from nescio.infer.iterative import sixteenth
 from nescio.infer.method import Method, Run, Start
 from nescio.posterior import Posterior
 from nescio.target import Target
@@ -28,6 +29,5 @@ class ByRows(Method):
 
 
 def epochs(rows: int) -> int:
-    """A hundred, and more where the default batch, a sixteenth of the rows between 16 and 128, makes fewer than 5000 steps of them."""
-    batch = min(128, max(16, rows // 16))
-    return max(100, -(-STEPS * batch // rows))
+    """A hundred, and more where batches of the default size make fewer than 5000 steps of them."""
+    return max(100, -(-STEPS * sixteenth(rows) // rows))

@@ -204,11 +204,14 @@ def drive_block(
 def minibatch(wanted: int | None, source: Source) -> int:
     """What was asked for; else what the loader asked for; else a sixteenth of the rows, between 16 and 128."""
     if wanted is None:
-        sixteenth = min(LARGEST_BATCH, max(16, source.size // 16))  # small data need many steps, too
-        return min(source.batch_size or sixteenth, source.size)
+        return min(source.batch_size or sixteenth(source.size), source.size)
     if not 1 <= wanted <= source.size:
         raise InputError(f"batch_size must lie in 1 ... {source.size}, the number of rows", str(wanted), "leave it out")
     return wanted
+
+
+def sixteenth(rows: int) -> int:
+    return min(LARGEST_BATCH, max(16, rows // 16))  # small data need many steps, too
 
 
 def room(target: Target, batch: int) -> tuple[int, int]:
