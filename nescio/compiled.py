@@ -36,13 +36,17 @@ class Compiled:
     """`function(*chains, *others, *drawn)` -> tensors; few chains may be padded to many, so that one version serves both.
 
     `draws`: what makes the random numbers of a call, in their order; then there are always as many chains. `refused`: why it is not to
-    be called at all.
+    be called at all. `compiler`: without it the kernels of the plain function are recorded, on a GPU.
     """
 
     def __init__(
-        self, function: Function, draws: Sequence[Callable[[], Tensor]] = (), refused: str | None = None
+        self,
+        function: Function,
+        draws: Sequence[Callable[[], Tensor]] = (),
+        refused: str | None = None,
+        compiler: bool = True,
     ) -> None:
-        self.function, self.draws, self.refused = function, draws, refused
+        self.function, self.draws, self.refused, self.compiler = function, draws, refused, compiler
         self.versions: dict[Any, Version] = {}
         self.width = 0
         self.note = refused
@@ -75,7 +79,7 @@ class Compiled:
             self.note = f"shapes vary: code was made for {VERSIONS} of them"
             return looped(self.function, until)
         try:
-            version, eps = machine_code(self.function, inputs, fed, until)
+            version, eps = (machine_code if self.compiler else replayed)(self.function, inputs, fed, until)
             if not agree(version(inputs, 1), self.function(*inputs), eps):
                 raise ArithmeticError("compiled and plain results differ")
         except Exception as error:  # a compiler may fail in any way: the plain function never does
@@ -95,12 +99,23 @@ def machine_code(
         coarsest = {inputs[0].dtype, *(node.kwargs.get("dtype") for node in graph.graph.nodes)} & HALVES
         eps = max(torch.finfo(dtype).eps for dtype in coarsest or {inputs[0].dtype})
         if cuda:
-            return recorded(built(graph, inputs), inputs, fed), eps
+            with torch.backends.cudnn.flags(
+                True, True, allow_tf32=torch.backends.cudnn.allow_tf32
+            ):  # the fastest convolutions
+                return recorded(built(graph, inputs), inputs, fed), eps
         if not fed:
             return looped(built(graph, inputs)), eps
         loop, constants = repeated(graph, until, len(inputs[0]))
         code = kept(loop, [torch.tensor(1), *inputs, *constants])
     return lambda inputs, times: code(torch.tensor(times), *inputs, *constants), eps
+
+
+def replayed(
+    function: Function, inputs: Sequence[Tensor], fed: bool, until: int | None = None
+) -> tuple[Version, float]:
+    """The plain function's own kernels, recorded: made in the time of a few calls, and as fast where launching is what takes time."""
+    with silence():
+        return recorded(function, inputs, fed), torch.finfo(inputs[0].dtype).eps
 
 
 @contextmanager
@@ -229,16 +244,15 @@ def recorded(code: Function, inputs: Sequence[Tensor], fed: bool) -> Version:
     """The kernels of one call as a CUDA graph: replayed without the cost of launching them one by one."""
     places = [x.clone() for x in inputs]
     graph, side = torch.cuda.CUDAGraph(), torch.cuda.Stream()
-    with torch.backends.cudnn.flags(True, True, allow_tf32=torch.backends.cudnn.allow_tf32):  # the fastest convolutions
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(3):
-                code(*places)
-        torch.cuda.current_stream().wait_stream(side)
-        with torch.cuda.graph(graph):
-            results = code(*places)
-            for place, result in zip(places, results if fed else (), strict=False):
-                place.copy_(result)
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            code(*places)
+    torch.cuda.current_stream().wait_stream(side)
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # other threads may go on meanwhile
+        results = code(*places)
+        for place, result in zip(places, results if fed else (), strict=False):
+            place.copy_(result)
     held: list[Tensor | None] = [None] * len(places)
 
     def run(inputs: Sequence[Tensor], times: int, code: Function = code) -> tuple[Tensor, ...]:

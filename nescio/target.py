@@ -65,6 +65,7 @@ class Target:
     held: Source | None = None  # kept out of the data, for early stopping
     most_rows: int | None = None  # a gradient over more rows than these is summed up in parts, to save memory
     code: dict[Any, Compiled] | None = None  # where gradients are to be machine code: what was compiled so far
+    compiler: bool = True  # what makes the code; else a GPU's kernels are only recorded
 
     @property
     def size(self) -> int:
@@ -199,7 +200,7 @@ class Target:
                         function(*chains, *own, *shared, *others)
                 except NotImplementedError as error:  # dropout, say
                     refused = str(error)
-            self.code[key] = Compiled(function, recorder.draws, refused)
+            self.code[key] = Compiled(function, recorder.draws, refused, self.compiler)
         if self.code[key].refused:
             return looped(partial(move, Bound(self, batch, prior)), until)([*chains, *shared], times or 1)
         return self.code[key]([*chains, *own], [*shared, *others], times, until)

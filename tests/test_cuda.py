@@ -87,6 +87,30 @@ def test_recorded_graphs_take_the_same_steps(method: Sampler | MAP) -> None:
     torch.testing.assert_close(quick.theta, plain.theta, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    "method",
+    [
+        HMC(draws=40, warmup=10, leapfrog=5, step_size=1e-3),
+        NUTS(draws=40, warmup=10, max_depth=3, step_size=1e-3),
+        MCLMC(draws=250, warmup=0, step_size=1e-2),
+        MAP(epochs=100, batch_size=20),
+    ],
+    ids=lambda method: type(method).__name__,
+)
+def test_kernels_of_short_runs_are_recorded_without_a_compiler(
+    method: Sampler | MAP, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same kernels in the same order: a few hundred steps end where the plain ones do, to rounding."""
+    model, (x, y), _ = regression()
+    model, x, y = model.double(), x.double(), y.double()
+    plain = fit(model, (x, y), 2 * method, device="cuda", compile=False)
+    monkeypatch.setattr("nescio.compiled.machine_code", None)  # a call would raise, and `compiled` would say so
+    quick = fit(model, (x, y), 2 * method, device="cuda")
+    assert isinstance(plain, Draws) and isinstance(quick, Draws)
+    assert quick.info["compiled"] is True
+    torch.testing.assert_close(quick.theta, plain.theta, rtol=1e-6, atol=1e-6)
+
+
 def test_hierarchical_and_structured_laws_move_with_the_model() -> None:
     prior = {
         "*.weight": MatrixNormal(scale=HalfCauchy(1.0).per("layer")),

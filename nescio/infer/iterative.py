@@ -34,6 +34,7 @@ BUDGET = (
 )  # bytes of activations, forward and backward, that a block of chains may take; on a GPU a quarter of its memory
 LARGEST_BATCH = 128
 PAYS = 5000  # gradients: compiling takes seconds and saves about a millisecond of each, on a small network
+RECORDED = 200  # gradients: what it takes to have a GPU's kernels recorded is that of some ten
 
 
 @dataclass(frozen=True)
@@ -86,10 +87,6 @@ class Iterative(Method):
     def gradients(self) -> float:
         """About how many gradients a step takes: whether machine code pays. None for a method that has no use for it."""
         return 0.0
-
-    def pays(self, device: torch.device) -> int:
-        """After how many gradients machine code has paid for its making."""
-        return PAYS
 
     def freeze(self, state: Any) -> Any:
         """The State as a tree of tensors and numbers that can be stored; most are one."""
@@ -154,15 +151,16 @@ def drive_block(
     total = method.steps(per_epoch)
     state = method.init(target, ends, run.noise.at("init"))
     heavier = max(1.0, chains * batch / 10_000)  # than a gradient that costs nothing but its overhead
-    pays = total * method.gradients() * heavier >= method.pays(ends.theta.device)
-    if pays if run.compile is None else run.compile:
-        target = replace(target, code={})
+    gradients, cpu = total * method.gradients(), ends.theta.device.type == "cpu"
+    compiler = gradients * heavier >= PAYS if run.compile is None else run.compile
+    if compiler or (run.compile is None and not cpu and gradients >= RECORDED):
+        target = replace(target, code={}, compiler=compiler)
     if run.folder is None:
         record: Record = Held()
     else:
         record = Stored(run.folder, run.noise, method.freeze(state), method.keep(target, state))
     order, told = None, 0.0
-    cpu, all_rows = ends.theta.device.type == "cpu", batch == target.size and target.shards(target.batch(None)) == 1
+    all_rows = batch == target.size and target.shards(target.batch(None)) == 1
     strides = target.code is not None and cpu and all_rows and writable()
     with record:
         if record.step:

@@ -26,7 +26,7 @@ from nescio.families.mean_field import MeanField
 from nescio.infer.elbo import NegativeELBO, lengths
 from nescio.infer.elbo_code import CompiledELBO
 from nescio.infer.elbo_graph import RecordedELBO
-from nescio.infer.iterative import PAYS, Iterative, from_network, minibatch
+from nescio.infer.iterative import Iterative, from_network, minibatch
 from nescio.infer.ivon import IVON
 from nescio.infer.method import Start
 from nescio.infer.optimise import Best, check_part, movable, set_aside, thinned
@@ -38,7 +38,6 @@ from nescio.posterior.posterior import Ends, Posterior
 from nescio.posterior.variational import Variational
 from nescio.target import CHUNK, Batch, Target, check, take
 
-RECORDED = 200  # steps after which it has paid to record one on a GPU
 JUDGES = 10  # draws by which held-out rows are predicted, and the final bound is estimated
 
 
@@ -131,9 +130,6 @@ class VI(Iterative):
 
     def gradients(self) -> float:
         return 1.0
-
-    def pays(self, device: torch.device) -> int:
-        return RECORDED if device.type == "cuda" else PAYS
 
     def begin(self, model: Model, start: Start, noise: Noise) -> Ends:
         return from_network(model, start, noise)
