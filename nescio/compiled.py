@@ -95,10 +95,11 @@ def machine_code(
     cuda = inputs[0].is_cuda
     inputs = [x.clone() for x in inputs]  # a tensor given twice would be traced as one input
     with silence():
-        graph = traced(function, inputs)
+        graph = traced(function, inputs, rewritten(cuda))
         coarsest = {inputs[0].dtype, *(node.kwargs.get("dtype") for node in graph.graph.nodes)} & HALVES
         eps = max(torch.finfo(dtype).eps for dtype in coarsest or {inputs[0].dtype})
         if cuda:
+            again(graph.graph)
             with torch.backends.cudnn.flags(
                 True, True, allow_tf32=torch.backends.cudnn.allow_tf32
             ):  # the fastest convolutions
@@ -115,7 +116,8 @@ def replayed(
 ) -> tuple[Version, float]:
     """The plain function's own kernels, recorded: made in the time of a few calls, and as fast where launching is what takes time."""
     with silence():
-        return recorded(function, inputs, fed), torch.finfo(inputs[0].dtype).eps
+        graph = traced(function, [x.clone() for x in inputs], {})
+        return recorded(torch.no_grad()(graph), inputs, fed), torch.finfo(inputs[0].dtype).eps
 
 
 @contextmanager
@@ -132,11 +134,12 @@ def silence() -> Iterator[None]:
             quiet.setLevel(level)
 
 
-def traced(function: Function, inputs: Sequence[Tensor]) -> GraphModule:
+def traced(function: Function, inputs: Sequence[Tensor], table: dict[Any, Callable[..., Any]]) -> GraphModule:
+    """`table`: operations that are to be written in other words."""
     from torch.fx.experimental.proxy_tensor import make_fx
 
     cuda = inputs[0].is_cuda
-    graph = make_fx(function, decomposition_table=rewritten(cuda))(*inputs)
+    graph = make_fx(function, decomposition_table=table)(*inputs)
     for node in graph.graph.nodes:
         constant = getattr(graph, node.target) if node.op == "get_attr" else None
         if cuda and isinstance(constant, Tensor):
@@ -144,8 +147,7 @@ def traced(function: Function, inputs: Sequence[Tensor]) -> GraphModule:
         node.meta.clear()  # each input was traced by itself, and the compiler asks for one trace
         if node.target is torch.ops.aten.view.default:
             node.target = torch.ops.aten.reshape.default  # the compiler may lay a tensor out in another way
-    if cuda:
-        again(graph.graph)
+    graph.recompile()
     return graph
 
 

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from nescio import Model, fit
 from nescio.again import again
-from nescio.compiled import Compiled, agree, tanh, traced
+from nescio.compiled import Compiled, agree, rewritten, tanh, traced
 from nescio.data.source import source
 from nescio.infer import HMC, MCLMC, NUTS, SGHMC, iterative
 from nescio.infer.sampler import Sampler
@@ -209,7 +209,7 @@ def gradient_of(net: nn.Module) -> tuple[list[Tensor], Callable[..., tuple[Tenso
 def test_what_is_computed_again_is_the_same() -> None:
     net = nn.Sequential(*(m for c in (2, 3) for m in (nn.Conv2d(c, 3, 3, padding=1), FilterResponseNorm(3), nn.SiLU())))
     start, function = gradient_of(net)
-    graph = traced(function, start)
+    graph = traced(function, start, {})
     before = len(graph.graph.nodes)
     again(graph.graph)
     graph.recompile()
@@ -226,7 +226,7 @@ def test_what_is_computed_again_is_the_same() -> None:
 def test_nothing_is_computed_again_where_tensors_are_written_to() -> None:
     net = nn.Sequential(nn.Conv2d(2, 3, 3), nn.ReLU(inplace=True), nn.SiLU(), nn.Conv2d(3, 3, 3))
     start, function = gradient_of(net)
-    graph = traced(function, start)
+    graph = traced(function, start, {})
     before = len(graph.graph.nodes)
     again(graph.graph)
     assert len(graph.graph.nodes) == before
@@ -240,7 +240,7 @@ def test_a_fill_keeps_the_layout_of_images() -> None:
         return torch.autograd.grad(torch.maximum(leaf, tau).square().sum(), leaf)
 
     x = torch.randn(4, 2, 6, 6).to(memory_format=torch.channels_last)
-    graph = traced(function, [x, torch.zeros(2, 1, 1)])
+    graph = traced(function, [x, torch.zeros(2, 1, 1)], rewritten(cuda=True))
     targets = {node.target for node in graph.graph.nodes}
     assert torch.ops.aten.copy_.default in targets and torch.ops.aten.masked_fill_.Scalar not in targets
     (slope,) = graph(x, torch.zeros(2, 1, 1))

@@ -90,7 +90,7 @@ def test_recorded_graphs_take_the_same_steps(method: Sampler | MAP) -> None:
 @pytest.mark.parametrize(
     "method",
     [
-        HMC(draws=40, warmup=10, leapfrog=5, step_size=1e-3),
+        HMC(draws=80, warmup=10, leapfrog=5, step_size=1e-3),
         NUTS(draws=40, warmup=10, max_depth=3, step_size=1e-3),
         MCLMC(draws=250, warmup=0, step_size=1e-2),
         MAP(epochs=100, batch_size=20),
