@@ -6,7 +6,8 @@ sentences of a batch, BernoulliDropout. `one mask each`: the same with a mask fo
 state included. `inputs`: fresh masks, but never on the state (Zaremba et al., 2014). `none`: maximum a posteriori. `mean field`: a Gaussian
 on each weight, from the mode. `ensemble`: five modes. All for the same number of epochs, so that what does not hold a network back
 overfits. The paper's numbers are of other tasks (Penn Treebank); its claim is that noise that differs from step to step does harm in the
-recurrence and one mask helps.
+recurrence and one mask helps. That came out otherwise here: on these short sentences fresh masks at each step are the better ones, by 0.02
+nats a sentence.
 
     python reproduce/lstm_text.py [--device cuda] [--workers 8] [--budget SECONDS] [--epochs 20] [--seeds 5] [--kinds none "one mask"]
                                   [--rows FILE] [--quick]
