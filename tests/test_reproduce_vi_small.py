@@ -27,6 +27,12 @@ RESULTS = ROOT / "reproduce" / "results"
 CRITICISMS = ("concentration", "between", "families", "bands", "rates", "decay", "grid")
 TABLES = (*(f"vi_{name}" for name in CRITICISMS), "bbb_regression", "co2", "bayesian_lenet", "lstm_text")
 OTHERWISE = {  # (table, row, metric) that came out otherwise in a full run; the scripts say how
+    ("co2", "MC dropout 0.2, tanh", "sd of f two units off the data over that half a unit off"),
+    ("co2", "HMC, ReLU", "largest R-hat of f"),
+    ("co2", "HMC, tanh", "largest R-hat of f"),
+    ("lstm_text", "one mask", "NLL of per step, MC, less its own by MC, less two se"),
+    ("lstm_text", "one mask each", "NLL of per step, MC, less its own by MC, less two se"),
+    ("vi_rates", "concrete dropout, at the worst width", "rmse of the mean on the training points over the noise"),
     ("vi_bands", "MC dropout, ReLU", "sd of f at distance 16 over that at 8"),
     ("vi_bands", "MC dropout, ReLU", "sd of f at distance 16 over that at 8, less two se"),
     ("vi_concentration", "concrete dropout", "that slope less MC dropout's"),
