@@ -32,6 +32,7 @@ docs: $(READY)
 scoreboard: $(READY)
 	$(BIN)/python reproduce/scoreboard.py
 	$(BIN)/python docs/measured.py
+	$(BIN)/python docs/findings.py
 
 # The environment: rebuilt when the requirements change, and only then.
 $(READY): pyproject.toml constraints.txt
