@@ -118,12 +118,16 @@ def error_not_divided_by_the_samples(m: pytest.MonkeyPatch) -> None:
 
 
 def everything_is_accepted(m: pytest.MonkeyPatch) -> None:
-    """Pseudo-Gibbs: right only where the encoder is."""
-    m.setattr(missing, "log_weight", lambda coder, q, prior, z, image, given: torch.zeros(len(z), dtype=z.dtype))
+    """Langevin steps without a decision: wider than the law."""
+    m.setattr(missing, "gained", lambda before, after, forth, back: torch.zeros_like(before))
 
 
 def proposal_density_forgotten(m: pytest.MonkeyPatch) -> None:
-    m.setattr(missing, "log_ratio", lambda q, prior, z: -0.5 * z.square().sum(-1))
+    m.setattr(missing, "gained", lambda before, after, forth, back: after - before)
+
+
+def missing_pixels_taken_for_zeros(m: pytest.MonkeyPatch) -> None:
+    m.setattr(missing, "of_seen", lambda law, image, seen: law.log_prob(image).sum(1))
 
 
 def encoder_under_the_prior(m: pytest.MonkeyPatch) -> None:
@@ -193,6 +197,7 @@ FAULTS: list[Fault] = [
     Fault("VAE: standard error of one sample", error_not_divided_by_the_samples, proof.check_importance_sampling),
     Fault("VAE: missing pixels without a decision", everything_is_accepted, proof.check_missing),
     Fault("VAE: missing pixels, proposal forgotten", proposal_density_forgotten, proof.check_missing),
+    Fault("VAE: missing pixels taken for zeros", missing_pixels_taken_for_zeros, proof.check_missing),
     Fault("VAE: a prior on the encoder", encoder_under_the_prior, proof.check_encoder_has_no_prior),
     Fault("VAE: prior of labels forgotten", prior_of_labels_forgotten, proof.check_labels),
     Fault("VAE: entropy of labels forgotten", entropy_of_labels_forgotten, proof.check_labels),

@@ -332,12 +332,12 @@ def test_the_encoder_has_no_prior_unless_a_pattern_names_it() -> None:
 
 
 def check_missing() -> None:
-    """p(x_m | x_o) of a linear model is Gaussian and known; the encoder is wrong on purpose and only proposes."""
+    """p(x_m | x_o) of a linear model is Gaussian and known; the encoder is wrong on purpose, and says no more than how far to step."""
     exact = ppca()
     posterior = at_own_weights(linear_vae(exact, wide=1.4, shift=0.1))
-    x = exact.x[:1].repeat(2000, 1)
-    least = exact.weight.norm(dim=1).argsort()  # those that say least of z: the chain forgets soon where it began
-    gone, there = least[:2], least[2:]
+    x = exact.x[:1].repeat(1000, 1)
+    most = exact.weight.norm(dim=1).argsort(descending=True)  # those that say most of z
+    gone, there = most[:2], most[2:]
     seen = torch.ones_like(x, dtype=torch.bool)
     seen[:, gone] = False
     found = impute(posterior, torch.where(seen, x, 100.0), seen, steps=30, warmup=20, kept=1)

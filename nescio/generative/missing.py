@@ -1,9 +1,11 @@
-r"""Missing pixels by the posterior over z: Metropolis within Gibbs (Rezende et al., 2014; Mattei & Frellsen, 2018).
+r"""Missing pixels by the posterior over z: Langevin steps with a Metropolis decision (Roberts & Tweedie, 1996).
 
-    z' ~ q(z | x_o, x_m), accepted with min(1, [p(x | z') p(z') / q(z' | x)] / [p(x | z) p(z) / q(z | x)]);     x_m ~ p(x_m | z)
+    p(z | x_o) ∝ p(x_o | z) p(z),     x_m ~ p(x_m | z)
 
-The chain of (z, x_m) has p(z, x_m | x_o) as its law: the encoder only proposes. A few steps in which everything is accepted
-(pseudo-Gibbs) bring it near.
+Pixels are independent given z: what is missing drops out of the first law, and is drawn from the second. Chains start at draws of the
+prior, which are codes of whole images, and p(x_o | z) is brought in little by little; from a code of half an image they would not come
+back, for a density of many pixels is steep. The encoder, which knows whole images only, has no say but in the lengths of steps: those of
+its own spreads, times a number for each chain that the warm-up adapts.
 """
 
 from __future__ import annotations
@@ -12,13 +14,14 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.distributions import Normal
+from torch.distributions import Distribution, Normal
 
-from nescio.densities import log_density
-from nescio.errors import InputError
+from nescio.errors import InputError, UnsupportedError
 from nescio.generative.parts import Coder, Given, coders
-from nescio.likelihoods.bound import log_ratio
 from nescio.posterior.posterior import Posterior
+
+LEAST = 1e-4  # the part of log p(x_o | z) that the warm-up begins with
+GOAL, RATE = 0.574, 0.3  # of accepted steps (Roberts & Rosenthal, 1998), and how fast lengths follow
 
 
 class Imputed(NamedTuple):
@@ -31,11 +34,12 @@ class Imputed(NamedTuple):
 
 
 def impute(
-    posterior: Posterior, x: Any, seen: Tensor, *, steps: int = 500, warmup: int = 100, kept: int = 10, seed: int = 0
+    posterior: Posterior, x: Any, seen: Tensor, *, steps: int = 500, warmup: int = 200, kept: int = 10, seed: int = 0
 ) -> Imputed:
     """What the missing pixels may be. `seen`: a mask of the shape of the images; where it is False, x is not looked at.
 
-    `warmup` steps are thrown away, the first half of them pseudo-Gibbs; of the rest, `kept` states are returned as draws.
+    `warmup` steps are thrown away; in the first half of them what was seen is brought in. Of the rest, `kept` states are returned as
+    draws. One chain for each point: repeat a point to see whether chains agree.
     """
     given = Given.of(x)
     if seen.shape != given.image.shape or seen.dtype != torch.bool:
@@ -44,42 +48,74 @@ def impute(
     if steps < 1 or warmup < 0 or not 1 <= kept <= steps:
         raise InputError("steps >= kept >= 1 and warmup >= 0", f"{steps}, {kept}, {warmup}", "leave them out")
     coder, noise = coders(posterior, None, 0)[0], posterior.model.noise(seed, "missing")
-    plain = getattr(coder.net, "latent_prior", None) is None
-    prior = None if plain else coder.prior(len(seen), given.condition)
-    image = torch.where(seen, given.image, torch.zeros_like(given.image))
+    prior = coder.prior(len(seen), given.condition)
+    given = Given(torch.where(seen, given.image, torch.zeros_like(given.image)), given.condition)
+    target = Target(coder, given, seen, prior)
     with noise.at("start").scope(), torch.no_grad():
-        z = coder.code(Given(image, given.condition)).mean
-        image = filled(coder, image, seen, z, given)
-    mean, second = torch.zeros_like(image), torch.zeros_like(image)
-    moved, states = torch.zeros(len(seen), device=image.device), []
+        z = prior.sample()
+    scale, factor = prior.scale, torch.full_like(z[:, 0], 0.5)
+    mean, second = torch.zeros_like(given.image), torch.zeros_like(given.image)
+    moved, states = torch.zeros_like(factor), []
     for step in range(warmup + steps):
+        part = LEAST ** max(0.0, 1 - 2 * (step + 1) / warmup) if step < warmup else 1.0
         with noise.at("step", step).scope(), torch.no_grad():
-            q = coder.code(Given(image, given.condition))
-            proposal = q.loc + q.scale * torch.randn_like(q.loc)
-            gain = log_weight(coder, q, prior, proposal, image, given) - log_weight(coder, q, prior, z, image, given)
-            accept = torch.rand_like(gain).log() < gain
-            if step < warmup // 2:
-                accept = torch.ones_like(accept)
-            z = torch.where(accept[:, None], proposal, z)
-            image = filled(coder, image, seen, z, given)
-        if step >= warmup:
+            z, chance, accepted = moves(target, z, factor[:, None] * scale, part)
             law = coder.observe(z, given.condition)
-            mean += law.mean / steps
-            second += (law.variance + law.mean.square()) / steps
-            moved += accept.to(moved) / steps
-            if (step - warmup + 1) * kept // steps > (step - warmup) * kept // steps:
-                states.append(image)
+            image = torch.where(seen, given.image, law.sample())
+        if step < warmup:
+            factor = factor * (RATE * (chance - GOAL)).exp()
+            if step + 1 == warmup // 2:
+                scale, factor = coder.code(Given(image, given.condition)).scale, torch.ones_like(factor)
+            continue
+        mean += law.mean / steps
+        second += (law.variance + law.mean.square()) / steps
+        moved += accepted.to(moved) / steps
+        if (step - warmup + 1) * kept // steps > (step - warmup) * kept // steps:
+            states.append(image)
     sd = torch.where(seen, torch.zeros_like(mean), (second - mean.square()).clamp_min(0).sqrt())
     mean = torch.where(seen, given.image, mean)  # as it was, to the last digit
     return Imputed(mean, sd, torch.stack(states), moved)
 
 
-def filled(coder: Coder, image: Tensor, seen: Tensor, z: Tensor, given: Given) -> Tensor:
-    """x_m ~ p(x_m | z)."""
-    return torch.where(seen, image, coder.observe(z, given.condition).sample())
+class Target(NamedTuple):
+    """p(x_o | z)^part p(z)."""
+
+    coder: Coder
+    given: Given
+    seen: Tensor
+    prior: Normal
+
+    def slope(self, z: Tensor, part: float) -> tuple[Tensor, Tensor]:
+        """The logarithm, (points,), and its gradient, (points, latents)."""
+        with torch.enable_grad():
+            z = z.detach().requires_grad_()
+            fit = of_seen(self.coder.observe(z, self.given.condition), self.given.image, self.seen)
+            value = part * fit + self.prior.log_prob(z).sum(1)
+            (slope,) = torch.autograd.grad(value.sum(), z)
+        return value.detach(), slope
 
 
-def log_weight(coder: Coder, q: Normal, prior: Normal | None, z: Tensor, image: Tensor, given: Given) -> Tensor:
-    """log p(x | z) p(z) / q(z | x), (points,)."""
-    fit = log_density(coder.observe(z, given.condition), image, lead=1)
-    return fit + log_ratio(q, prior, z[:, None])[:, 0]
+def moves(target: Target, z: Tensor, length: Tensor, part: float) -> tuple[Tensor, Tensor, Tensor]:
+    """One step of each chain; with it the chance that it had, and whether it was taken, (points,)."""
+    before, slope = target.slope(z, part)
+    forth = torch.randn_like(z)
+    to = z + length * forth + 0.5 * length.square() * slope
+    after, slope = target.slope(to, part)
+    back = (z - to - 0.5 * length.square() * slope) / length
+    gain = gained(before, after, forth, back)
+    accepted = torch.rand_like(gain).log() < gain  # not where it is NaN
+    return torch.where(accepted[:, None], to, z), gain.clamp_max(0).exp().nan_to_num(0.0), accepted
+
+
+def gained(before: Tensor, after: Tensor, forth: Tensor, back: Tensor) -> Tensor:
+    """log of the ratio of densities and of proposals, (points,); `forth` and `back` are the noise that either way takes."""
+    return after - before + 0.5 * (forth.square() - back.square()).sum(1)
+
+
+def of_seen(law: Distribution, image: Tensor, seen: Tensor) -> Tensor:
+    """log p(x_o | z), (points,)."""
+    each = law.log_prob(image)
+    if each.shape != image.shape:
+        must, got = "pixels must be independent given z", f"densities of shape {tuple(each.shape)}"
+        raise UnsupportedError(must, got, "use Bernoulli, ContinuousBernoulli or Gaussian pixels")
+    return torch.where(seen, each, torch.zeros_like(each)).flatten(1).sum(1)

@@ -60,7 +60,7 @@ class Coder:
     def call(self, part: str, *args: Tensor) -> Any:
         own = {name.removeprefix(f"{part}."): x for name, x in self.params.items() if name.startswith(f"{part}.")}
         try:
-            with torch.no_grad(), unvalidated():
+            with torch.set_grad_enabled(any(x.requires_grad for x in args)), unvalidated():
                 return functional_call(self.net.get_submodule(part), own, args)
         except (RuntimeError, TypeError, IndexError) as error:
             got = f"{str(error).splitlines()[0]} for shapes {[tuple(x.shape) for x in args]}"
