@@ -205,4 +205,8 @@ class Drawn(Predictive):
 
     def _means(self) -> Tensor:
         draws = self._single()
-        return draws.probs if isinstance(draws, Categorical) else draws.mean
+        try:
+            return draws.probs if isinstance(draws, Categorical) else draws.mean
+        except NotImplementedError:
+            must = "a mean needs a distribution that knows its own"
+            raise UnsupportedError(must, type(draws).__name__, "use log_prob(y)") from None

@@ -10,7 +10,7 @@ from scipy import stats
 from torch import Tensor
 
 from nescio import Model, fit
-from nescio.errors import InputError, UnsupportedError
+from nescio.errors import InputError, UnsupportedError, UnsupportedError
 from nescio.generative import flow_back
 from nescio.infer import HMC, MAP
 from nescio.laws import Normal
@@ -72,6 +72,8 @@ def test_samplers_take_a_flow_and_misuse_is_refused() -> None:
     draws = fit(model, (x, x), HMC(draws=5, warmup=5, leapfrog=3))
     assert draws.predict(x).log_prob(x).isfinite().all()
     assert flow_back(draws, 7, draws=3).shape == (7, 2)
+    with pytest.raises(UnsupportedError, match=r"knows its own.*log_prob"):
+        _ = draws.predict(x).mean
     with pytest.raises(InputError, match="called on"):
         fit(model, (x, x + 1), MAP(epochs=1))
     with pytest.raises(InputError, match="z and its Jacobian"):
