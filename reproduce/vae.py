@@ -1,6 +1,6 @@
 """Generative models beside published numbers: variational autoencoders, conditional, semi-supervised, with the right pixels, Bayesian.
 
-    python reproduce/vae.py [--only tutorial autoencoder binarised grey conditional m2 faces decoder] [--device cuda]
+    python reproduce/vae.py [--only tutorial autoencoder binarised grey conditional m2 faces decoder missing] [--device cuda]
                             [--budget SECONDS] [--epochs N] [--out FOLDER] [--quick]
 
 tutorial      H. B. Lee's (KAIST, 2019): 784-500-500-z, the first 100 digits of each class, 100 epochs, Bernoulli on grey pixels; its log of
@@ -8,9 +8,9 @@ tutorial      H. B. Lee's (KAIST, 2019): 784-500-500-z, the first 100 digits of 
 binarised     60,000 digits, pixels thrown anew at every step; -log p of 10,000 test images by 1, 100 and 5000 importance samples, VAE and
               IWAE with k = 50, one stochastic layer of 50, two hidden layers of 200 tanh units (and of 500 ReLU units).
 grey          Bernoulli against continuous Bernoulli on grey pixels, (byte + u) / 256: log density under the latter, samples.
-conditional   given the label, given the left half.
+conditional   given the label, given the left half; zeros and ones given the label, with a law of z for each class.
 m2            100 labels of 60,000: test error over seeds.
-faces         Frey's face. decoder: MAP >> VI(MeanField()).on("decoder.*") and images of other things; missing pixels.
+faces         Frey's face. decoder: MAP >> VI(MeanField()).on("decoder.*") and images of other things. missing: right halves of digits.
 
 Every finished job is a line of vae.rows.jsonl; a job that was interrupted goes on from its last checkpoint (vae_runs/). Pictures are arrays
 in vae_pictures/, which `python reproduce/vae_figures.py` draws. What is compared with what: reproduce/vae_table.py.
@@ -29,6 +29,7 @@ from resumable import Job, Line, finish, options
 from vae_conditions import conditional, semi_supervised
 from vae_digits import binarised, grey, tutorial
 from vae_faces import bayesian_decoder, faces
+from vae_missing import missing
 from vae_place import Late, Place
 from vae_table import show, table
 
@@ -42,6 +43,7 @@ WORK = {
     "m2": semi_supervised,
     "faces": faces,
     "decoder": bayesian_decoder,
+    "missing": missing,
 }
 
 
@@ -59,9 +61,10 @@ def jobs(only: Sequence[str], quick: bool, epochs: int | None) -> list[Job]:
     found += [of("binarised", n, net=net, k=3 if quick and k > 1 else k, members=m) for net, k, n, m in nets]
     found += [of("grey", 50, pixels=pixels, seed=0, **size) for pixels in ("continuous", "plain")]
     found += [of("conditional", 50, given=given, seed=0, **size) for given in ("nothing", "label", "left half")]
+    found += [of("conditional", 50, given="label", binarised=True, seed=0, **size)]
     found += [of("m2", 300, labels=100, alpha=a, seed=s) for a in ALPHAS for s in range(seeds)]
     found += [of("faces", 400, latent=z) for z in (2, 10)]
-    found += [of("decoder", 30, images=20_000, seed=0)]
+    found += [of("missing", 15, images=6000), of("decoder", 30, images=20_000, seed=0)]
     return [job for job in found if job["what"] in only]
 
 

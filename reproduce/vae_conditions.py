@@ -22,6 +22,8 @@ from nescio.noise import Noise
 def conditional(job: Job, place: Place) -> Line:
     """Given the label, or the left half of the image; log p(x | given) beside log p(x) without it."""
     train, test = digits(200, 20) if place.quick else digits(job["images"], job["test"])
+    if job.get("binarised"):
+        return to_order(job, place, train, test)
     train, test = train._replace(x=spread(train.x, "train")), test._replace(x=spread(test.x, "test"))
 
     def given(d: Digits) -> Tensor:
@@ -49,6 +51,24 @@ def conditional(job: Job, place: Place) -> Line:
         rows = given(test).to(place.device)[:10].repeat_interleave(5, 0)
         place.pictures(name, x=y[:10], samples=generate(posterior, 50, given=rows).mean)
     return {"log p": mean(evidence.value), "se": float(evidence.value.std() / len(y) ** 0.5)}
+
+
+def to_order(job: Job, place: Place, train: Digits, test: Digits) -> Line:
+    """Zeros and ones given the label, p(z | label) learned; are pictures of the class that was asked for?"""
+    one_hot = torch.eye(10, device=place.device)
+    x, thrown = train.x.to(place.device), Noise(1).at("thrown").uniform(*test.x.shape)
+    seen = (thrown < test.x).to(x)
+    net = net_of(job["seed"], cvae, 784, 500, 20, 10, learned_prior=True, binarise=True)
+    method = MAP(epochs=job["epochs"], lr=1e-3, batch_size=100, optimizer=ADAM)
+    model = Model(net, Flat(), Latent(Bernoulli()))
+    labels = train.y.to(place.device)
+    posterior = place.fit(model, ((x, one_hot[labels]), x), method, job["seed"], "cvae-label-binarised")
+    evidence = log_likelihood(posterior, (seen, one_hot[test.y.to(place.device)]), 20 if place.quick else 100)
+    made = generate(posterior, 100, given=one_hot.repeat_interleave(10, 0)).mean
+    place.pictures("cvae-label-binarised", samples=made)
+    near = torch.cdist(made.cpu(), test.x).topk(5, largest=False).indices  # (pictures, 5)
+    heard = test.y[near].mode(1).values == torch.arange(10).repeat_interleave(10)
+    return {"log p": mean(evidence.value), "pictures of the class asked for, by their neighbours": mean(heard)}
 
 
 def semi_supervised(job: Job, place: Place) -> Line:

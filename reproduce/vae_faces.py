@@ -8,7 +8,7 @@ from vae_place import ADAM, SHOWN, Job, Line, Place, digits, mean, net_of, sprea
 
 from nescio import Model
 from nescio.data.images import images
-from nescio.generative import encode, impute, log_likelihood, manifold, reconstruct, traverse
+from nescio.generative import encode, log_likelihood, manifold, reconstruct, traverse
 from nescio.infer import MAP, VI
 from nescio.infer.families import MeanField
 from nescio.laws import Flat, Normal
@@ -41,7 +41,7 @@ def faces(job: Job, place: Place) -> Line:
 
 
 def bayesian_decoder(job: Job, place: Place) -> Line:
-    """MAP >> VI on the decoder: what its draws agree on, among digits and among other images; and missing pixels."""
+    """MAP >> VI on the decoder: what its draws agree on, among digits and among other images."""
     train, test = digits(200, 30) if place.quick else digits(job["images"], 500)
     train, test = train._replace(x=spread(train.x, "train")), test._replace(x=spread(test.x, "test"))
     x = train.x.to(place.device)
@@ -68,13 +68,7 @@ def bayesian_decoder(job: Job, place: Place) -> Line:
     for name in other:
         for score in scores[name]:
             found[f"AUROC {name} by {score}"] = round(auroc(scores["digits"][score], scores[name][score]), 4)
-    seen = torch.ones(10, 28, 28, dtype=torch.bool)
-    seen[:, :, 14:] = False
-    missing = impute(
-        posterior, test.x[:10].to(place.device), seen.flatten(1).to(place.device), steps=20 if place.quick else 300
-    )
-    place.pictures("missing", x=test.x[:10], mean=missing.mean, draws=missing.draws[:5])
-    return {**found, "missing: acceptance": mean(missing.acceptance)}
+    return found
 
 
 def auroc(inside: Tensor, outside: Tensor) -> float:

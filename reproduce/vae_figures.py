@@ -94,10 +94,14 @@ FIGURES: dict[str, Entry] = {
         ["grey-plain", "grey-continuous"],
         lambda a, b: [("trained by Bernoulli", grid(a["samples"], 10)), ("by continuous Bernoulli", grid(b["samples"], 10))],
         "Grey pixels: the wrong likelihood and the right one", "means of the decoder at the same draws from the prior",
-        "Two grids of sampled digits; those of the continuous Bernoulli are crisper", "Loaiza-Ganem & Cunningham (2019)"),
+        "Two grids of sampled digits; those of the continuous Bernoulli are more often broken", "Loaiza-Ganem & Cunningham (2019)"),
     "vae_classes": (
-        ["cvae-label"], lambda a: [("a row for each class", grid(a["samples"], 10))], "Digits to order",
-        "a conditional VAE: the label is given, the style is drawn", "Ten rows of sampled digits, one for each class",
+        ["cvae-label"], lambda a: [("a row for each class that was asked for", grid(a["samples"], 10))], "A label that is hardly heard",
+        "grey pixels, one law of z for all classes: the code says which digit it is", "Ten rows of sampled digits, whose classes are mixed",
+        "Sohn et al. (2015)"),
+    "vae_orders": (
+        ["cvae-label-binarised"], lambda a: [("a row for each class", grid(a["samples"], 10))], "Digits to order",
+        "zeros and ones, a law of z for each class; the style is drawn", "Ten rows of sampled digits, one for each class",
         "Sohn et al. (2015)"),
     "vae_halves": (
         ["cvae-left-half"], half, "The right half, given the left", "five draws differ where the left half leaves it open",
@@ -115,8 +119,8 @@ FIGURES: dict[str, Entry] = {
         "One latent at a time", "six of ten latents, the others as in one held-out picture; where nothing changes, a latent says nothing",
         "Rows of faces in which one latent changes pose or expression", "Frey's face"),
     "vae_missing": (
-        ["missing"], missing, "What the right half may have been", "a chain over z and the pixels that are not there",
-        "Ten digits, their left halves, and completions that agree with them", "Mattei & Frellsen (2018)"),
+        ["missing"], missing, "What the right half may have been", "a chain over z, given the left half; draws have the noise of pixels",
+        "Ten digits, their left halves, and completions of them", "Rezende et al. (2014)"),
 }  # fmt: skip
 
 

@@ -88,13 +88,22 @@ def others(lines: Sequence[Line]) -> list[Row]:
         met = bool(mean(errors) <= M2_ERROR[0])
         name = f"M2, 100 labels, alpha = {alpha:g}"
         rows.append(row(name, "test error, %", errors, ["001-16"], M2_ERROR, met=met, runs=errors))
-    ids = {"grey": ["003-2"], "conditional": ["001-16"], "faces": ["001-14"], "decoder": ["001-3"]}
+    ids = {
+        "grey": ["003-2"],
+        "conditional": ["001-16"],
+        "faces": ["001-14"],
+        "decoder": ["001-3"],
+        "missing": ["001-4"],
+    }
     for line in lines:
         job = line["job"]
         if job["what"] in ids:
             which = next((f", {job[key]}" for key in ("pixels", "given", "latent") if key in job), "")
+            which += ", binarised" if job.get("binarised") else ""
             numbers = {
-                k: v for k, v in line.items() if isinstance(v, float) and k != "seconds" and not k.startswith("se")
+                k: v
+                for k, v in line.items()
+                if isinstance(v, float) and k != "seconds" and not k.startswith(("se", "missing"))
             }
             rows += [row(f"{job['what']}{which}", key, [value], ids[job["what"]]) for key, value in numbers.items()]
     return rows
