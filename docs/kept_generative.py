@@ -39,3 +39,10 @@ def outside() -> str:
         rows.append((name, *cells, *("" if row is None else number(row["ours"], 2) for row in told)))
     head = ("", "log p", "draws that agree", "epistemic variance")
     return table((*head, "AUROC by log p", "by agreement", "by epistemic variance"), rows)
+
+
+def halves() -> str:
+    rows = [
+        (row, metric, number(x["ours"], 3)) for (row, metric), x in kept("vae").items() if row.startswith("missing")
+    ]
+    return table(("", "what", "found"), rows)

@@ -64,7 +64,8 @@ def jobs(only: Sequence[str], quick: bool, epochs: int | None) -> list[Job]:
     found += [of("conditional", 50, given="label", binarised=True, seed=0, **size)]
     found += [of("m2", 300, labels=100, alpha=a, seed=s) for a in ALPHAS for s in range(seeds)]
     found += [of("faces", 400, latent=z) for z in (2, 10)]
-    found += [of("missing", 15, images=6000), of("decoder", 30, images=20_000, seed=0)]
+    found += [of("missing", 15, images=6000), of("missing", 50, images=60_000, test=200)]
+    found += [of("decoder", 30, images=20_000, seed=0)]
     return [job for job in found if job["what"] in only]
 
 

@@ -100,6 +100,7 @@ def others(lines: Sequence[Line]) -> list[Row]:
         if job["what"] in ids:
             which = next((f", {job[key]}" for key in ("pixels", "given", "latent") if key in job), "")
             which += ", binarised" if job.get("binarised") else ""
+            which += f", {job['images']} digits" if job["what"] == "missing" else ""
             numbers = {
                 k: v
                 for k, v in line.items()
