@@ -40,7 +40,7 @@ def test_a_number_that_was_changed_by_hand_is_noticed(findings: ModuleType) -> N
 
 def test_figures_of_results_are_shown() -> None:
     pages = "".join(path.read_text() for path in (ROOT / "docs").glob("*.md"))
-    kinds = ("vi_", "vae_", "mnist_", "bbb_", "co2")
+    kinds = ("vi_", "vae_", "mnist_", "bbb_", "co2", "dropout_", "lenet_")
     drawn = [path.name for path in (ROOT / "docs" / "figures").glob("*.svg") if path.name.startswith(kinds)]
     assert len(drawn) >= 20
     assert [name for name in drawn if f"figures/{name}" not in pages] == []
@@ -104,3 +104,23 @@ def test_what_was_measured_of_variational_steps_on_a_gpu_is_what_the_docs_say() 
     for kind, said in {**names, "MultiplicativeFlow": "multiplicative flow"}.items():
         recorded, plain = rows[f"{kind}, recorded"], rows[f"{kind}, plain"]
         assert f"{said} {recorded:.2g} and {plain:.2g}" in text, (said, recorded, plain)
+
+
+def test_pictures_of_dropout_are_of_the_kept_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "reproduce"))
+    for name in ("evidence", "dropout_figures"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    made = importlib.import_module("dropout_figures")
+    monkeypatch.delitem(sys.modules, "evidence")
+    tutorial = {
+        (r["row"], r["metric"]): r["ours"] for r in json.loads((RESULTS / "dropout_tutorial.json").read_text())["rows"]
+    }
+    keeps, doubts = made.keeps_data(made.lines("dropout_tutorial")), made.doubts_data(made.lines("dropout_tutorial"))
+    for name, n in (("concrete dropout", 1000), ("concrete dropout, N = 10000", 10_000)):
+        median = tutorial[name, "keep before 2.weight, median of units"]
+        assert keeps[f"first layer, N = {n}"][10] == pytest.approx(median, abs=1e-4)
+    assert doubts["real"][0] == pytest.approx(tutorial["MC dropout", "spread, real digits"])
+    assert doubts["blended"][1] == pytest.approx(tutorial["concrete dropout", "spread, blended digits"])
+    errors = made.errors_data(made.lines("bayesian_lenet"))
+    others = [errors[name] for name in errors if name not in ("set", "all, MC")]
+    assert len(others) == 4 and all(bool((errors["all, MC"] < other).all()) for other in others)
