@@ -12,6 +12,9 @@ The split of the training rows follows the order in which the protocol drew them
 rows that are stored, which is checked). Networks are trained side by side (uci_stack.py): the twelve of a split, or with `--together`
 those of all splits. The last network of a split is trained by the library's VI, or with `--together` also side by side; scores
 say which. Networks of the grid are judged by 1000 draws, the protocol's own by 10,000.
+
+Found: likelihoods of all nine sets are within two standard errors of the paired difference to the authors' log files, and errors of
+eight; yacht's RMSE is 2.2 of them higher.
 """
 
 from __future__ import annotations
