@@ -21,10 +21,11 @@ from targets import DOUBLE, Known, conjugate, correlated_gaussian, plain, skewed
 from torch import Tensor
 
 from nescio.data.source import source
-from nescio.infer import nuts
+from nescio.infer import leaf
 from nescio.infer.adapt import Dense, Diagonal, Metric, remade
 from nescio.infer.hmc import State
-from nescio.infer.nuts import NUTS, Info, Stretch
+from nescio.infer.nuts import NUTS, Info
+from nescio.infer.tree import LEAVES, Stretch
 from nescio.laws import Normal
 from nescio.noise import Noise
 from nescio.posterior.posterior import Ends
@@ -96,8 +97,8 @@ class Alone:
         self.divergent = error > 1000
         self.within.append((u, math.exp(-error)))
         total = sum(w for _, w in self.within)
-        part, place = divmod(len(self.accepts) - 1, nuts.LEAVES)
-        coin = self.noise.at("leaf", part).uniform(self.chains, nuts.LEAVES)[self.i, place].item()
+        part, place = divmod(len(self.accepts) - 1, LEAVES)
+        coin = self.noise.at("leaf", part).uniform(self.chains, LEAVES)[self.i, place].item()
         if coin * total < math.exp(-error):
             self.candidate = u
         return None if self.divergent else [p]
@@ -145,6 +146,9 @@ def check_reference() -> None:
     variance = np.array([0.5, 3.0, 10.0])
     compare(known.target(), theta, 0.4, Diagonal(torch.as_tensor(variance)), np.diag(variance))
     compare(known.target(), theta, 0.7, Dense(torch.as_tensor(known.covariance)), known.covariance)
+    compare(
+        known.target(), theta[:6], 0.02, Diagonal(torch.as_tensor(variance)), np.diag(variance), 8
+    )  # two sets of coins
     known = skewed(2)
     theta = known.exact_draws(20, np.random.default_rng(1))
     for size in (0.1, 1.2, 6.0):  # at the last most diverge
@@ -267,7 +271,7 @@ def check_turned() -> None:
         p = torch.tensor(momenta, dtype=DOUBLE)[:, None]
         a, b = p[: len(p) // 2], p[len(p) // 2 :]
         both = [Stretch(x.sum(0), x[0], x[-1]) for x in (a, b)]
-        return bool(nuts.turned(both[0], both[1]))
+        return bool(leaf.turned(both[0], both[1]))
 
     assert not bends((1, 0), (1, 0), (1, 0.5), (1, 0.5))
     assert bends((1, 0), (-1, 3), (-1, 3), (0, 1)), "the whole turns at its first end"
@@ -291,14 +295,14 @@ def check_divergence() -> None:
 
 
 def replaced(name: str, new: Any) -> Callable[[pytest.MonkeyPatch], None]:
-    return lambda patch: patch.setattr(nuts, name, new)
+    return lambda patch: patch.setattr(leaf, name, new)
 
 
 def always(new: Tensor, old: Tensor) -> Tensor:
     return torch.ones_like(old)
 
 
-def evenly(leaf: Tensor, half: Tensor) -> Tensor:
+def evenly(_: Tensor, half: Tensor) -> Tensor:
     return torch.full_like(half, 0.5)
 
 
@@ -313,8 +317,8 @@ def inverted(new: Tensor, old: Tensor) -> Tensor:
 
 def unchecked(patch: pytest.MonkeyPatch) -> None:
     """Subtrees that turn back are kept."""
-    join = nuts.join
-    patch.setattr(nuts, "join", lambda *given: (join(*given)[0], torch.zeros_like(given[2], dtype=torch.bool)))
+    join = leaf.join
+    patch.setattr(leaf, "join", lambda *given: (*join(*given)[:2], given[2] < 0, join(*given)[3]))
 
 
 def last_end(a: Stretch, b: Stretch) -> Tensor:

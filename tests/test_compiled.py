@@ -70,7 +70,7 @@ def test_shards_add_up_and_the_prior_counts_once() -> None:
 SAMPLERS: dict[str, Sampler] = {
     "HMC": HMC(draws=8, warmup=3, leapfrog=3, step_size=1e-3),
     "HMC, dense": HMC(draws=3, warmup=3, leapfrog=3, step_size=1e-3, dense=True),
-    "NUTS": NUTS(draws=3, warmup=0, max_depth=3, step_size=1e-3),
+    "NUTS": NUTS(draws=3, warmup=1, max_depth=7, step_size=1e-4),  # longer than one set of coins
     "MCLMC": MCLMC(draws=8, warmup=2, step_size=1e-2),
     "SGHMC": SGHMC(draws=4, warmup=1, batch_size=7),
 }

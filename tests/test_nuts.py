@@ -17,7 +17,7 @@ from scipy import stats
 from targets import DOUBLE, conjugate, correlated_gaussian, grid, grid_log_joint, truth_linear
 
 from nescio import InputError, fit
-from nescio.infer import MAP
+from nescio.infer import MAP, nuts
 from nescio.infer.adapt import Dense, Diagonal
 from nescio.infer.nuts import NUTS
 from nescio.posterior import Draws
@@ -29,6 +29,13 @@ def test_contract() -> None:
 
 def test_same_as_recursion() -> None:
     checks.check_reference()
+
+
+def test_same_where_nothing_is_written_into(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The move that a GPU has: every tensor anew."""
+    known, ones = correlated_gaussian(3), torch.ones(3, dtype=DOUBLE)
+    monkeypatch.setattr(nuts, "leaf", nuts.leaf_anew)
+    checks.compare(known.target(), known.exact_draws(9, np.random.default_rng(0)), 0.3, Diagonal(ones), np.eye(3), 6)
 
 
 def test_chains_keep_their_fixed_weights() -> None:

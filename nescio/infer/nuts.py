@@ -10,8 +10,9 @@ r"""The No-U-Turn sampler (Hoffman & Gelman, 2014), multinomial (Betancourt, 201
 
 Targets p(u | D) exactly. Two stretches a, b that are joined are checked as Stan does: a + b, a + the first of b, the last of a + b: a
 whole that spans nearly a period would not show the turn. Trees are not built by recursion but as a binary counter (after Phan, Pradhan
-& Jankowiak, 2019): leaf n of a half is a stretch of length 1, and joins as many earlier ones as n has trailing one-bits. So all chains
-are at the same leaf, one vectorised gradient serves them all, and a chain that has ended leaves the block. Step size (to the mean of
+& Jankowiak, 2019): leaf n of a half is a stretch of length 1, and joins as many earlier ones as n has trailing one-bits. So one
+vectorised gradient serves all chains, whichever leaf they are at (infer/leaf.py); several trees grow in one call of machine code, and a
+chain that has grown all of its own leaves the block. Step size (to the mean of
 min(1, w) over all leaves) and Σ are adapted in the warm-up as in HMC, energies are those of HMC.
 """
 
@@ -19,27 +20,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
-from itertools import accumulate
-from operator import and_
 from typing import Any, NamedTuple, final
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map
 
 from nescio.data.source import Source
 from nescio.errors import InputError
-from nescio.infer.adapt import Metric, Moments, StepSize, identity, remade
-from nescio.infer.hmc import DIVERGENT, Began, State, adapt, energy_error, leap, summary
+from nescio.infer.adapt import Moments, StepSize, identity
+from nescio.infer.hmc import State, adapt, summary
+from nescio.infer.journey import stride
+from nescio.infer.leaf import leaf, leaf_anew
 from nescio.infer.sampler import Sampler
-from nescio.infer.tree import FLAT, GOING, LEAF, NUMBERS, Drawn, Grown, Point, Stretch, Tree
+from nescio.infer.tree import COUNTS, FATES, GOING, LEAVES, STATE, Told, Trees
+from nescio.loop import FEW, writable
 from nescio.noise import Noise
 from nescio.posterior.posterior import Ends
-from nescio.target import Batch, Gradient, Target
+from nescio.target import Batch, Target
 
-LEAVES = 64  # whose coins are drawn together, and that machine code may add in one call
-LEAVES_GPU = 8  # where a call cannot end early: then chains that have ended are let go
+LEAVES_GPU = 8  # in a call that cannot end early: then chains that have ended are let go
+ENDLESS = 2**40  # in one that ends when few chains go on
 
 
 class Info(NamedTuple):
@@ -71,9 +71,7 @@ class NUTS(Sampler):
         return source.size  # a density is compared with itself: all data, always
 
     def gradients(self) -> float:
-        return min(
-            2.0**self.max_depth - 1, 7.0
-        )  # a guess, and a low one: its code has versions for fewer chains, slow to make
+        return min(2.0**self.max_depth - 1, 7.0)  # a guess, and a low one: code has versions for fewer chains
 
     def init(self, target: Target, ends: Ends, noise: Noise) -> State:
         u = target.u(ends.theta)
@@ -84,19 +82,42 @@ class NUTS(Sampler):
         )
 
     def step(self, target: Target, state: State, batch: Batch, noise: Noise) -> tuple[State, Info]:
-        warm, shape, metric = state.step < self.warmup, (len(state.u), self.max_depth), state.metric
-        size = state.step_size.now if warm else state.step_size.best
-        p0 = metric.momentum(noise.at("momentum").normal(*state.u.shape))
-        sizes = size * (2 * noise.at("direction").integers(0, 2, *shape) - 1).to(
-            p0
-        )  # back in time or ahead, by doubling
-        given = [sizes, noise.at("half").uniform(*shape), p0, state.log_density]
-        grown = grow(target, batch, Tree.start(state, p0, self.max_depth), given, metric, noise)
-        kinetic = 0.5 * (p0 * metric.velocity(p0)).sum(1, dtype=torch.float64)
-        u, log_density, gradient, accept, divergent, depth, leapfrogs = grown
-        info = Info(accept, divergent, kinetic - state.log_density, depth, leapfrogs, size)
-        new = state._replace(u=u, log_density=log_density, gradient=gradient, step=state.step + 1)
-        return (adapt(new, float(accept.mean()), self.acceptance, self.warmup, self.dense) if warm else new), info
+        last, _, (info,) = self.trees(target, state, batch, [noise], 1)
+        return last, info
+
+    def together(self, step: int, work: float) -> int:
+        return 1 if step < self.warmup else stride(self.gradients() * work)
+
+    def several(
+        self, target: Target, state: State, batch: Batch, noises: Sequence[Noise]
+    ) -> tuple[State, list[State], list[Info]]:
+        return self.trees(target, state, batch, noises, self.together(self.warmup, target.work(len(state.u))))
+
+    def trees(
+        self, target: Target, state: State, batch: Batch, noises: Sequence[Noise], most: int
+    ) -> tuple[State, list[State], list[Info]]:
+        """`several`, with room for `most`."""
+        warm, many, metric = state.step < self.warmup, len(noises), state.metric
+        size, shape = state.step_size.now if warm else state.step_size.best, (len(state.u), self.max_depth)
+        momenta, fates = [], []
+        for noise in noises:
+            momenta.append(metric.momentum(noise.at("momentum").normal(*state.u.shape)))
+            ahead = (2 * noise.at("direction").integers(0, 2, *shape) - 1).to(state.u)  # or back in time
+            fates.append(torch.cat([size * ahead, noise.at("half").uniform(*shape), coins(noise, 0, len(state.u))], 1))
+        trees = grow(target, batch, Trees.plant(state, momenta, fates, self.max_depth, most), metric.tensors(), noises)
+        told = Told(*trees.told[:, 1 : many + 1].unbind(2))
+        p0 = trees.momenta[:, :many]
+        kinetic = 0.5 * (p0 * metric.velocity(p0)).sum(2, dtype=torch.float64)
+        each = (trees.u[:, 1 : many + 1], told.density.to(state.log_density), told.acceptance / told.leapfrogs)
+        each += (told.divergent > 0, kinetic - trees.told[:, :many, 0], told.depth.long(), told.leapfrogs.long())
+        rows = list(zip(*(x.unbind(1) for x in each), strict=True))
+        infos = [Info(a, d, e, depth, count, size) for _, _, a, d, e, depth, count in rows]
+        new = [state._replace(u=row[0], log_density=row[1], step=state.step + i + 1) for i, row in enumerate(rows)]
+        u, log_density, gradient = (x.clone() for x in (*rows[-1][:2], trees.gradient[:, many]))
+        last = new[-1]._replace(u=u, log_density=log_density, gradient=gradient)
+        if warm:
+            last = adapt(last, float(infos[0].acceptance.mean()), self.acceptance, self.warmup, self.dense)
+        return last, new, infos
 
     def summary(self, infos: Sequence[Info]) -> dict[str, Any]:
         """As for HMC; the gradients are those of a chain, on average."""
@@ -105,117 +126,50 @@ class NUTS(Sampler):
         return {**summary([i._replace(leapfrogs=i.leapfrogs.float().mean()) for i in infos]), **deepest}
 
 
-def grow(target: Target, batch: Batch, tree: Tree, given: Sequence[Tensor], metric: Metric, noise: Noise) -> Grown:
-    """Leaf by leaf until the trajectories of all chains have ended; those that have are let go."""
-    flat, like = tree.flat(), tree.old.log_density
-    chains, leaves, whole = len(like), 0, flat
-    rows, coins = torch.arange(chains, device=like.device), torch.empty(0)
+def coins(noise: Noise, part: int, chains: int) -> Tensor:
+    """For so many leaves of a tree, the first of which is number part * LEAVES."""
+    return noise.at("leaf", part).uniform(chains, LEAVES)
+
+
+def grow(target: Target, batch: Batch, trees: Trees, metric: Sequence[Tensor], noises: Sequence[Noise]) -> Trees:
+    """Leaf by leaf until all trees of all chains have ended; chains that have no more are let go."""
+    cuda, quick, chains = trees.u.is_cuda, target.code is not None, len(trees.u)
+    move = leaf if not quick or (not cuda and writable()) else leaf_anew
+    times = 1 if not quick else LEAVES_GPU if cuda else ENDLESS
+    whole, here, rows = trees, list(trees), torch.arange(chains, device=trees.u.device)
     while True:
-        if leaves % LEAVES == 0:
-            coins = noise.at("leaf", leaves // LEAVES).uniform(chains, LEAVES)
-        here = [*flat, *given, coins if len(rows) == chains else coins[rows]]
-        most = 1 if target.code is None else LEAVES_GPU if rows.is_cuda else LEAVES - leaves % LEAVES
-        flat = target.advance(leaf, batch, here, metric.tensors(), times=most, until=GOING)
-        leaves, going = leaves + most if rows.is_cuda else int(flat[NUMBERS][0, LEAF]), flat[GOING]
-        if not bool(going.all()):
-            all_here = len(rows) == chains
-            whole = flat if all_here else [x.index_copy(0, rows, y) for x, y in zip(whole, flat, strict=True)]
-            if not bool(going.any()):
-                return Grown.of(whole, like)
-            rows, target, batch = rows[going], target.chains(going), batch.chains(going)
-            flat, given = ([x[going] for x in tensors] for tensors in (flat, given))
+        changed = target.advance(move, batch, here, metric, times=times, until=GOING)
+        here[: len(changed)] = changed
+        left = here[COUNTS][:, 0] < len(noises)
+        unfinished, waiting = torch.stack([left, left & ~here[GOING]]).sum(1).tolist()
+        if unfinished < len(rows):
+            if len(rows) == chains:
+                whole = Trees(*here)
+            else:
+                for x, y in zip(whole[:STATE], here, strict=False):
+                    x[rows] = y
+            if not unfinished:
+                return whole
+            width = narrower(len(rows), unfinished) if quick else unfinished
+            if width < len(rows):
+                some = left.argsort(descending=True, stable=True)[:width]
+                rows, left, target, batch = rows[some], left[some], target.chains(some), batch.chains(some)
+                here = [x[some] for x in here]
+        if waiting:
+            toss(here, left & ~here[GOING], rows, chains, noises)
+        here[GOING] = left
 
 
-def leaf(gradient: Gradient, *tensors: Tensor) -> tuple[Tensor, ...]:
-    """One leaf more; if it is the last of a new half, that half joins the trajectory and the next one begins."""
-    tree, (sizes, halves, p0, began, coins), held = (
-        Tree.of(tensors[:FLAT], tensors[FLAT + 3]),
-        tensors[FLAT : FLAT + 5],
-        tensors[FLAT + 5 :],
-    )
-    metric = remade(held)
-    n, places, level, last = where(tree.leaf, sizes.shape[1])
-    size = (sizes * level).sum(1)
-    u, p, log_density, slope = leap(gradient, *tree.end[:2], began, tree.end.gradient, size[:, None], *held)
-    end = Point(u, p, slope)
-    error, z = energy_error(Began(began, metric), p0, log_density, p), metric.whiten(p)
-    weight = torch.logaddexp(tree.new.weight, -error)
-    coin = coins.gather(1, tree.leaf[:, None] % LEAVES)[:, 0]
-    new = choose(coin < leaf_chance(-error, weight), Drawn(u, log_density, slope, weight), tree.new)._replace(
-        weight=weight
-    )
-    stack, bad = join(tree.stack, z, n, places)
-    diverged = tree.going & (error > DIVERGENT)
-    going = tree.going & ~bad & ~diverged
-    kept = going & last  # the new half is whole
-    half = Stretch(*(torch.where(level[..., None], x, 0).sum(1) for x in stack))
-    took = kept & ((halves * level).sum(1) < half_chance(weight, tree.old.weight))
-    old = choose(took, new, tree.old)
-    old = old._replace(weight=torch.where(kept, torch.logaddexp(tree.old.weight, weight), tree.old.weight))
-    bent = turned(Stretch(tree.total, metric.whiten(tree.other.p), tree.near), half)
-    depth = tree.depth + kept
-    flips = kept & ((sizes[:, 1:] * level[:, :-1]).sum(1) * size < 0)  # the next half grows at the other end
-    after = Tree(
-        choose(flips, tree.other, end),
-        choose(flips, end, tree.other),
-        old,
-        new._replace(weight=torch.where(kept, -torch.inf, weight)),
-        torch.where(kept[:, None], tree.total + half.total, tree.total),
-        torch.where(kept[:, None], metric.whiten(torch.where(flips[:, None], tree.other.p, end.p)), tree.near),
-        stack,
-        tree.acceptance + torch.where(tree.going, (-error).exp().clamp(max=1.0), 0.0),
-        tree.leapfrogs + tree.going,
-        tree.divergent | diverged,
-        depth,
-        going & ~(kept & (bent | (depth == sizes.shape[1]))),
-        tree.leaf + 1,
-    )
-    return after.flat()
+def toss(here: Sequence[Tensor], waiting: Tensor, rows: Tensor, chains: int, noises: Sequence[Noise]) -> None:
+    """More coins for those that wait for them."""
+    part = torch.stack([here[COUNTS][:, 0], here[COUNTS][:, 1] // LEAVES], 1)
+    for tree, number in part[waiting].unique(dim=0).tolist():
+        who = waiting & (part[:, 0] == tree) & (part[:, 1] == number)
+        here[FATES][who, tree, -1 - LEAVES : -1] = coins(noises[tree], number, chains)[rows[who]].double()
 
 
-def where(leaf: Tensor, depth: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Of a leaf of the trajectory: its number in its half, from 0; 2^k (depth,); which k is its half's (chains, depth); is it the last?
-
-    The half of 2^k leaves begins at leaf 2^k - 1 of the trajectory, all counted from 0.
-    """
-    places = 1 << torch.arange(depth, device=leaf.device)
-    number = leaf[:, None] + 1
-    level = (places <= number) & (number < 2 * places)
-    return leaf + 1 - (level * places).sum(1), places, level, (number == 2 * places - 1).any(1)
-
-
-def join(stack: Stretch, z: Tensor, n: Tensor, places: Tensor) -> tuple[Stretch, Tensor]:
-    """Leaf n of a half onto its finished subtrees; whether one of those that it completes turns back. (chains,)
-
-    It is joined to the subtrees in places 0, 1, ... as far as n has trailing one-bits, and the whole waits in the next place.
-    """
-    low = n[:, None] % (2 * places)
-    joins, waits = low == 2 * places - 1, low == places - 1  # (chains, depth)
-    sums = list(accumulate([z, *stack.total.unbind(1)[:-1]], torch.add))
-    total = torch.stack(sums, 1)  # of what comes after the subtree in each place
-    first = torch.cat([z[:, None], stack.first[:, :-1]], 1)
-    after = Stretch(total, first, z[:, None].expand_as(total))
-    bad = (turned(stack, after) & joins).any(1)
-    return choose(waits, after, stack), bad
-
-
-def turned(a: Stretch, b: Stretch) -> Tensor:
-    """Whether a followed by b turns back on itself: the whole, a with the first of b, the last of a with b."""
-    whole, left, right = a.total + b.total, a.total + b.first, a.last + b.total
-    ahead = [(whole, a.first), (whole, b.last), (left, a.first), (left, b.first), (right, a.last), (right, b.last)]
-    return ~reduce(and_, ((x * y).sum(-1) > 0 for x, y in ahead))  # stacked, each would be one more tensor of a loop
-
-
-def choose(mask: Tensor, a: Any, b: Any) -> Any:
-    """a where the mask holds, else b, tensor by tensor."""
-    return tree_map(lambda x, y: torch.where(mask.reshape(*mask.shape, *[1] * (x.dim() - mask.dim())), x, y), a, b)
-
-
-def leaf_chance(leaf: Tensor, half: Tensor) -> Tensor:
-    """Of a leaf to become the draw of its half, given log weights: that half holds the leaf already."""
-    return (leaf - half).exp()
-
-
-def half_chance(new: Tensor, old: Tensor) -> Tensor:
-    """Of the new half's draw to become the draw of the trajectory: old does not hold new, so the far half is favoured."""
-    return (new - old).exp()
+def narrower(width: int, count: int) -> int:
+    """For how many chains there is code that is not much too wide for so many."""
+    while width // FEW >= count:
+        width //= FEW
+    return width

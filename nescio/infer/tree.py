@@ -1,4 +1,8 @@
-"""A trajectory of NUTS while it grows, many chains at a time; infer/nuts.py lets it grow."""
+"""Trajectories of NUTS while they grow, many chains at a time and each at its own pace; infer/nuts.py lets them grow.
+
+What a chain knows of its tree lies in rows of a few tensors, and a leaf writes those rows that it changes. So a loop in machine code
+need not hand everything from turn to turn: that would take as long as a gradient.
+"""
 
 from __future__ import annotations
 
@@ -10,26 +14,10 @@ from torch import Tensor
 
 from nescio.infer.hmc import State
 
-FLAT, NUMBERS, GOING = 3, 1, 2  # tensors of a flat Tree, and which of them are its numbers, and tell that it grows
-LEAF = -1  # the number that counts leaves
-VECTORS = 12  # that it has beside its stack
-
-
-class Point(NamedTuple):
-    """In phase space."""
-
-    u: Tensor  # (chains, dim)
-    p: Tensor
-    gradient: Tensor
-
-
-class Drawn(NamedTuple):
-    """From some points: the draw among them, and log Σ w."""
-
-    u: Tensor
-    log_density: Tensor
-    gradient: Tensor
-    weight: Tensor  # (chains,), in double precision
+LEAVES = 64  # whose coins are drawn together
+FIXED = 12  # rows of a store, beside three for each doubling
+COUNTS, GOING, FATES = 0, 1, 6  # places in `Trees`
+STATE = 6  # tensors of `Trees` that a leaf changes: the first ones
 
 
 class Stretch(NamedTuple):
@@ -40,69 +28,74 @@ class Stretch(NamedTuple):
     last: Tensor
 
 
-class Tree(NamedTuple):
-    """A trajectory while it grows by a new half."""
+class Told(NamedTuple):
+    """What numbers tell of a tree. (chains,), in double precision"""
 
-    end: Point  # where it grows: the newest leaf
-    other: Point  # the other end
-    old: Drawn  # without the new half
-    new: Drawn  # from the new half
-    total: Tensor  # (chains, dim), of the white momenta without the new half
-    near: Tensor  # (chains, dim), that of the point at which the new half began
-    stack: Stretch  # (chains, depth, dim), finished subtrees of the new half: that of 2^k leaves waits in place k
-    acceptance: Tensor  # (chains,), Σ min(1, w)
+    density: Tensor  # log, of its draw
+    acceptance: Tensor  # Σ min(1, w)
     leapfrogs: Tensor
     divergent: Tensor
     depth: Tensor
-    going: Tensor  # once it has ended, nothing more is counted
-    leaf: Tensor  # how many there were: the same in all chains that still grow
-
-    def flat(self) -> tuple[Tensor, ...]:
-        """As few tensors as can be, for each turn of a loop in machine code takes time for each: vectors, numbers, and who grows."""
-        end, other, old, new = self[:4]
-        vectors = [*end, *other, old.u, old.gradient, new.u, new.gradient, self.total, self.near]
-        vectors = torch.cat([*vectors, *(x.flatten(1) for x in self.stack)], 1).unflatten(1, (-1, old.u.shape[1]))
-        numbers = [old.log_density, new.log_density, old.weight, new.weight]
-        numbers += [self.acceptance, self.leapfrogs, self.divergent, self.depth, self.leaf]
-        return vectors, torch.stack([x.double() for x in numbers], 1), self.going
+    weight: Tensor  # log Σ w, without the new half
+    ends: Tensor  # which of the two grows, and 2 and 4 if the first and the second have been reached: else they are the start
+    candidate: Tensor  # log density of the new half's draw
+    fresh: Tensor  # log Σ w of the new half
 
     @staticmethod
-    def of(flat: Sequence[Tensor], like: Tensor) -> Tree:
-        """`like` is a log density."""
-        vectors, numbers, going = flat
-        rows, stack = vectors[:, :VECTORS].unbind(1), Stretch(*vectors[:, VECTORS:].chunk(3, 1))
-        own = numbers.unbind(1)
-        old, new = (Drawn(rows[i], own[j].to(like), rows[i + 1], own[j + 2]) for i, j in ((6, 0), (8, 1)))
-        leapfrogs, depth, leaf = (own[i].long() for i in (5, 7, 8))
-        ends, divergent = (Point(*rows[:3]), Point(*rows[3:6])), own[6] > 0
-        return Tree(*ends, old, new, rows[10], rows[11], stack, own[4], leapfrogs, divergent, depth, going, leaf)
+    def bare(density: Tensor) -> Told:
+        """Of a tree without leaves."""
+        none = torch.zeros_like(density)
+        return Told(density, none, none, none, none, none, none, none, none - torch.inf)
+
+
+def blocks(store: Tensor) -> tuple[int, ...]:
+    """How many rows of a store there are of each kind.
+
+    u, p and gradient at both ends; u and gradient of the new half's draw; totals, firsts and lasts of its finished subtrees (that of 2^k
+    leaves in place k) and, behind them, of the trunk: of the trajectory without that half; and a row for what is not kept.
+    """
+    return 2, 2, 2, 1, 1, *[deepest(store) + 1] * 3, 1
+
+
+def deepest(store: Tensor) -> int:
+    """How often a tree may be doubled for which there is this room."""
+    return (store.shape[1] - FIXED) // 3
+
+
+class Trees(NamedTuple):
+    """Of some chains that each grow one tree after the other."""
+
+    counts: Tensor  # (chains, 2): which tree, and how many leaves it has
+    going: Tensor  # (chains,); not, if there are no coins left for this tree, or no trees
+    store: Tensor  # (chains, rows, dim)
+    u: Tensor  # (chains, trees + 2, dim), where each tree starts: in the row below is its draw; the last is for nothing
+    gradient: Tensor  # there
+    told: Tensor  # (chains, trees + 2, 9), likewise
+    fates: Tensor  # (chains, trees + 1, ...), in double precision: step sizes and coins of halves, coins of leaves, is there a tree?
+    momenta: Tensor  # (chains, trees + 1, dim)
 
     @staticmethod
-    def start(state: State, p: Tensor, depth: int) -> Tree:
-        """Its numbers are all in double precision: it is about to become flat."""
-        zero = torch.zeros(len(p), dtype=torch.float64, device=p.device)  # also log w of the first point
-        here, z = Point(state.u, p, state.gradient), state.metric.whiten(p)
-        drawn = Drawn(state.u, state.log_density, state.gradient, zero)
-        nothing, stack = drawn._replace(weight=zero - torch.inf), Stretch(*[p.new_zeros(len(p), depth, p.shape[1])] * 3)
-        return Tree(here, here, drawn, nothing, z, z, stack, zero, zero, zero, zero, zero == 0, zero)
+    def plant(state: State, momenta: Sequence[Tensor], fates: Sequence[Tensor], depth: int, most: int) -> Trees:
+        """`fates`: (chains, 2 depth + LEAVES) for each tree. `most`: room for so many, for machine code is made for one number."""
+        (chains, dim), many = state.u.shape, len(momenta)
+        u, gradient, p = state.u.new_zeros(3, chains, most + 2, dim)
+        u[:, 0], gradient[:, 0], p[:, :many] = state.u, state.gradient, torch.stack(list(momenta), 1)
+        told = u.new_zeros(chains, most + 2, len(Told._fields), dtype=torch.float64)
+        told[:, 0, 0] = state.log_density
+        fate = told.new_zeros(chains, most + 1, 2 * depth + LEAVES + 1)
+        fate[:, :many, :-1], fate[:, :many, -1] = torch.stack(list(fates), 1), 1.0
+        counts, store = u.new_zeros(chains, 2, dtype=torch.int64), u.new_zeros(chains, FIXED + 3 * depth, dim)
+        for x in store.split(blocks(store), 1)[5:8]:
+            x[:, -1] = state.metric.whiten(momenta[0])
+        return Trees(counts, counts[:, 0] == 0, store, u, gradient, told, fate, p[:, :-1].contiguous())
 
 
-class Grown(NamedTuple):
-    """What a trajectory leaves: the next state, in memory of its own, and what is told of it. (chains,)"""
+def at(x: Tensor, row: Tensor) -> Tensor:
+    """Of each chain its row: (chains, rows, n), (chains,) -> (chains, n)."""
+    return x.gather(1, row[:, None, None].expand(-1, 1, x.shape[2]))[:, 0]
 
-    u: Tensor  # (chains, dim)
-    log_density: Tensor
-    gradient: Tensor  # (chains, dim)
-    acceptance: Tensor  # the mean of min(1, w) over the leaves
-    divergent: Tensor
-    depth: Tensor
-    leapfrogs: Tensor
 
-    @staticmethod
-    def of(flat: Sequence[Tensor], like: Tensor) -> Grown:
-        """As `Tree.of`, but of few tensors: where chains are few, each takes as long as a part of a gradient."""
-        vectors, numbers, _ = flat
-        density, _, _, _, total, leapfrogs, divergent, depth, _ = numbers.unbind(1)
-        (u, gradient), density = vectors[:, 6:8].unbind(1), density.to(like, copy=True)
-        told = (total / leapfrogs, divergent > 0, depth.long(), leapfrogs.long())
-        return Grown(u.clone(), density, gradient.clone(), *told)
+def replaced(x: Tensor, row: Tensor, value: Tensor) -> Tensor:
+    """x with this value in its row (chains,), if there is such a row."""
+    here = torch.arange(x.shape[1], device=x.device) == row[:, None]
+    return torch.where(here[..., None], value[:, None], x)
