@@ -18,7 +18,7 @@ PAGES = [ROOT / "docs" / name for name in ("variational.md", "generative.md")]
 TABLES = {
     **{f.__name__: f for f in (variational.tutorial, variational.log, variational.masks, variational.doubts)},
     **{f.__name__: f for f in (variational.uci, variational.mnist, variational.lenet, variational.lstm)},
-    **{f.__name__: f for f in (variational.families, variational.widths)},
+    **{f.__name__: f for f in (variational.families, variational.widths, variational.co2, generative.orders)},
     **{f.__name__: f for f in (generative.binarised, generative.others, generative.outside, generative.halves)},
 }
 

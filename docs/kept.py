@@ -42,3 +42,8 @@ def expectations(name: str) -> str:
             bound = bound if low is None or high is None else f"{number(low)} to {number(high)}"
             rows.append((row["row"], row["metric"], number(row["ours"]), bound, "yes" if row["right"] else "**no**"))
     return table(("", "what", "found", "expected", "as expected"), rows)
+
+
+def picture(name: str, alt: str) -> str:
+    """Once it has been drawn."""
+    return f"\n\n![{alt}](figures/{name}.svg)" if (ROOT / "docs" / "figures" / f"{name}.svg").exists() else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kept import kept, number, table, with_error
+from kept import RESULTS, expectations, kept, number, picture, table, with_error
 
 READINGS = (
     *("base", "MC dropout", "concrete dropout", "concrete dropout, temperature 0.1"),
@@ -134,3 +134,9 @@ def widths() -> str:
         loss = found["concrete dropout", f"test NLL at width {width}"]["ours"]
         rows.append((str(width), *(number(x, 3) for x in (*rates, loss))))
     return table(("units", "rate into the second layer", "into the output", "test NLL"), rows)
+
+
+def co2() -> str:
+    if not (RESULTS / "co2.json").exists():
+        return "Not run in full yet."
+    return expectations("co2") + picture("co2", "CO2 at Mauna Loa, continued by six methods.")
