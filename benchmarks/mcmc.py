@@ -6,9 +6,11 @@ round, and ratios are those of one round. benchmarks/README.md says what the col
 
     make peers
     python benchmarks/mcmc.py [--quick] [--steady] [--processor --threads 1] [--rounds 3] \
-        [--chains 1 4 16 64] [--libraries nescio numpyro] [--peers PYTHON] [--scores FILE]
+        [--chains 1 4 16 64] [--libraries nescio numpyro] [--samplers NUTS] [--peers PYTHON] [--scores FILE]
 
 Measurements that are done are kept in the scores file (one JSON line each), so an interrupted run goes on where it stopped.
+`--samplers`: those that have changed, measured anew beside their peers. Their rows take the places of those in the kept table, and each
+says where it was made.
 """
 
 from __future__ import annotations
@@ -24,8 +26,10 @@ from typing import Any
 from cases import FIXED, NOISE, SAMPLERS, SCRIPTS, SHORT, WIDTHS, Case, cases, data, lengths
 from launch import launch
 from problem import check_density, homoscedastic
-from record import PEERS, RESULTS, keep, load
+from record import PEERS, RESULTS, keep, load, renew
 from summary import costs, ratios, show
+
+EVERY = sorted({name for own in SAMPLERS.values() for name in own})
 
 
 class Bench:
@@ -63,7 +67,9 @@ class Bench:
 
     def round(self, turn: int) -> None:
         """Every case once; every other round in reverse, so that what drifts meets all libraries alike."""
-        every = cases(self.options.libraries, self.options.chains)
+        every = [
+            case for case in cases(self.options.libraries, self.options.chains) if case[1] in self.options.samplers
+        ]
         for case in every[::-1] if turn % 2 else every:
             draws = lengths(case, self.options.seconds)
             fresh = "-".join(map(str, (turn, *case)))  # empty: the compiler has seen nothing
@@ -83,6 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--chains", type=int, nargs="*", default=[1, 4, 16, 64])
     parser.add_argument("--libraries", nargs="*", choices=list(SAMPLERS), default=list(SAMPLERS))
+    parser.add_argument("--samplers", nargs="*", choices=list(EVERY), default=list(EVERY))
     parser.add_argument("--seconds", type=float, default=5.0, help="about how long a timed run is")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument(
@@ -113,11 +120,15 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
         "steady": options.steady,
         "chains": options.chains,
         "libraries": options.libraries,
+        "samplers": options.samplers,
         "rounds": len(rounds),
     }
     settings |= {"load_before": before, "load_after": load()}
     command = "python benchmarks/mcmc.py" + (" --quick" if options.quick else "")
-    path = keep("mcmc", command, rows, sorted(rounds), options.quick, options.out, peers, settings)
+    if not options.quick and set(options.samplers) < set(EVERY) and (options.out / "mcmc.json").exists():
+        path = renew("mcmc", rows, options.out, peers, settings)
+    else:
+        path = keep("mcmc", command, rows, sorted(rounds), options.quick, options.out, peers, settings)
     print(f"data: {bench.origin}\n{show(rows)}\nwritten to {path.name}")
     return rows
 

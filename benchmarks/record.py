@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -50,3 +51,18 @@ def keep(
     form = evidence()
     made = {**form.origin(), "processor": processor(), "peers": peers, "settings": settings}
     return form.write(table, command, rows, seeds, quick, out, made)
+
+
+def renew(
+    table: str, rows: Sequence[dict[str, Any]], out: Path, peers: dict[str, str], settings: dict[str, Any]
+) -> Path:
+    """Some rows of a table that is kept, measured anew. They say at which commit, and the table what else there is to say of that."""
+    path, origin = out / f"{table}.json", evidence().origin()
+    kept, commit = json.loads(path.read_text()), origin.pop("commit")
+    kept["renewed"] = kept.get("renewed", {}) | {
+        commit: {**origin, "processor": processor(), "peers": peers, "settings": settings}
+    }
+    new = {row["row"]: {**row, "commit": commit} for row in rows}
+    kept["rows"] = [*(new.pop(row["row"], row) for row in kept["rows"]), *new.values()]
+    path.write_text(json.dumps(kept, indent=1) + "\n")
+    return path

@@ -74,6 +74,17 @@ def test_mcmc_quick(tmp_path: Path) -> None:
         assert row["compiled"] is False
 
 
+def test_rows_measured_anew_take_their_places_and_say_where_they_were_made(tmp_path: Path, bench: Any) -> None:
+    path = tmp_path / "mcmc.json"
+    path.write_text(json.dumps({"commit": "old", "rows": [{"row": "a", "us": 1}, {"row": "b", "us": 2}]}))
+    bench("record").renew("mcmc", [{"row": "c", "us": 4}, {"row": "a", "us": 3}], tmp_path, {"jax": "1"}, {"rounds": 3})
+    kept = json.loads(path.read_text())
+    ((commit, made),) = kept["renewed"].items()
+    a, b, c = kept["rows"]
+    assert kept["commit"] == "old" and b == {"row": "b", "us": 2} and made["peers"] == {"jax": "1"} and made["versions"]
+    assert a == {"row": "a", "us": 3, "commit": commit} and c == {"row": "c", "us": 4, "commit": commit}
+
+
 def test_posterior_time_quick(tmp_path: Path) -> None:
     kept = run("posterior_time.py", tmp_path, "--quick")
     (row,) = kept["rows"]
