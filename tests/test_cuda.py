@@ -24,7 +24,7 @@ from nescio.families import (
     NetDropout,
     VariationalDropout,
 )
-from nescio.generative import encode, generate, impute, log_likelihood
+from nescio.generative import decode, encode, generate, impute, log_likelihood
 from nescio.infer import (
     HMC,
     MALA,
@@ -308,6 +308,9 @@ def test_a_vae_on_the_gpu() -> None:
     found = log_likelihood(code, x, 50, draws=2)
     assert found.value.is_cuda and bool(found.value.isfinite().all())
     assert generate(code, 5).mean.is_cuda and encode(code, x).mean.shape == (64, 2)
-    assert impute(code, x[:3], x[:3] > 0.5, steps=5, warmup=2, kept=2).draws.shape == (2, 3, 12)
+    away = x.cpu()  # is moved, as by `fit` and `predict`
+    torch.testing.assert_close(log_likelihood(code, away, 50, draws=2).value, found.value)
+    assert decode(code, torch.zeros(3, 2)).mean.is_cuda and encode(code, away).mean.is_cuda
+    assert impute(code, away[:3], away[:3] > 0.5, steps=5, warmup=2, kept=2).draws.shape == (2, 3, 12)
     doubt = fit(model, (x, x), MAP(epochs=1) >> VI(MeanField(), epochs=1).on("decoder.*"))
     assert doubt.predict(x, draws=3).mean.is_cuda

@@ -10,7 +10,7 @@ from scipy import stats
 from torch import Tensor
 
 from nescio import Model, fit
-from nescio.errors import InputError, UnsupportedError, UnsupportedError
+from nescio.errors import InputError, UnsupportedError
 from nescio.generative import flow_back
 from nescio.infer import HMC, MAP
 from nescio.laws import Normal

@@ -20,7 +20,7 @@ def encode(posterior: Posterior, x: Any, draws: int | None = None, seed: int = 0
 
     `x` as the network takes it: images, or (images, condition). Members of an ensemble have latent spaces of their own.
     """
-    given = Given.of(x)
+    given = Given.of(posterior.model.network.here(x))
     each = [coder.code(given) for coder in coders(posterior, draws, seed)]
     if draws is None:
         return each[0]
@@ -58,7 +58,7 @@ def generate(
 
 def reconstruct(posterior: Posterior, x: Any, draws: int | None = None, seed: int = 0) -> Predictive:
     """The picture at the mean of each code. `posterior.predict(x)` goes through draws of the code instead."""
-    given = Given.of(x)
+    given = Given.of(posterior.model.network.here(x))
     found = coders(posterior, draws, seed)
     return mixture(found, [coder.mean(given) for coder in found], given.condition)
 

@@ -49,7 +49,7 @@ def log_likelihood(
     """
     if samples < 1:
         raise InputError("at least one sample must be asked for", str(samples), "100 is a start, 5000 is usual")
-    given, found = Given.of(x), coders(posterior, draws, seed)
+    given, found = Given.of(posterior.model.network.here(x)), coders(posterior, draws, seed)
     found[0].pixels.check(found[0].call("decoder", *start(found[0], given)), given.image)
     noise = posterior.model.noise(seed, "importance")
     sums = torch.stack([accumulated(c, given, samples, noise.at(i)) for i, c in enumerate(found)])  # (draws, 2, points)

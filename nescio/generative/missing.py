@@ -41,7 +41,7 @@ def impute(
     `warmup` steps are thrown away; in the first half of them what was seen is brought in. Of the rest, `kept` states are returned as
     draws. One chain for each point: repeat a point to see whether chains agree.
     """
-    given = Given.of(x)
+    given, seen = Given.of(posterior.model.network.here(x)), posterior.model.network.here(seen)
     if seen.shape != given.image.shape or seen.dtype != torch.bool:
         got = f"{seen.dtype} {tuple(seen.shape)}"
         raise InputError(f"seen must be a mask of shape {tuple(given.image.shape)}", got, "use for instance x >= 0")

@@ -59,6 +59,7 @@ class Coder:
 
     def call(self, part: str, *args: Tensor) -> Any:
         own = {name.removeprefix(f"{part}."): x for name, x in self.params.items() if name.startswith(f"{part}.")}
+        args = self.model.network.here(args)
         try:
             with torch.set_grad_enabled(any(x.requires_grad for x in args)), unvalidated():
                 return functional_call(self.net.get_submodule(part), own, args)
