@@ -70,7 +70,7 @@ def test_ensembles_of_convolutions_are_vectorised_and_reproducible() -> None:
     "method",
     [
         HMC(draws=3, warmup=3, leapfrog=5, step_size=1e-3),
-        NUTS(draws=3, warmup=0, max_depth=3, step_size=1e-3),
+        NUTS(draws=3, warmup=0, max_depth=7, step_size=1e-4),  # longer than one set of coins
         MCLMC(draws=5, warmup=0, step_size=1e-2),
         AdjustedMCLMC(draws=3, warmup=0, step_size=1e-2, length=0.05),
         MAP(epochs=3, batch_size=20),

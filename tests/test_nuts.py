@@ -20,6 +20,7 @@ from nescio import InputError, fit
 from nescio.infer import MAP, nuts
 from nescio.infer.adapt import Dense, Diagonal
 from nescio.infer.nuts import NUTS
+from nescio.infer.tree import LEAVES
 from nescio.posterior import Draws
 
 
@@ -36,6 +37,15 @@ def test_same_where_nothing_is_written_into(monkeypatch: pytest.MonkeyPatch) -> 
     known, ones = correlated_gaussian(3), torch.ones(3, dtype=DOUBLE)
     monkeypatch.setattr(nuts, "leaf", nuts.leaf_anew)
     checks.compare(known.target(), known.exact_draws(9, np.random.default_rng(0)), 0.3, Diagonal(ones), np.eye(3), 6)
+
+
+def test_more_coins_are_a_new_tensor() -> None:
+    """What a GPU has recorded copies an argument anew only if it is another tensor."""
+    counts, fates = torch.tensor([[0, 64], [0, 3]]), torch.zeros(2, 2, 6 + LEAVES, dtype=DOUBLE)
+    here = [counts, torch.tensor([False, True]), *[torch.empty(0)] * 4, fates]
+    new = nuts.tossed(here, ~here[1], torch.tensor([4, 1]), 5, [checks.NOISE])
+    assert not bool(fates.any()) and not bool(new[1].any()) and not bool(new[0, 1].any())
+    assert torch.equal(new[0, 0, 5:-1], checks.NOISE.at("leaf", 1).uniform(5, LEAVES)[4])
 
 
 def test_chains_keep_their_fixed_weights() -> None:

@@ -156,16 +156,17 @@ def grow(target: Target, batch: Batch, trees: Trees, metric: Sequence[Tensor], n
                 rows, left, target, batch = rows[some], left[some], target.chains(some), batch.chains(some)
                 here = [x[some] for x in here]
         if waiting:
-            toss(here, left & ~here[GOING], rows, chains, noises)
+            here[FATES] = tossed(here, left & ~here[GOING], rows, chains, noises)
         here[GOING] = left
 
 
-def toss(here: Sequence[Tensor], waiting: Tensor, rows: Tensor, chains: int, noises: Sequence[Noise]) -> None:
-    """More coins for those that wait for them."""
-    part = torch.stack([here[COUNTS][:, 0], here[COUNTS][:, 1] // LEAVES], 1)
+def tossed(here: Sequence[Tensor], waiting: Tensor, rows: Tensor, chains: int, noises: Sequence[Noise]) -> Tensor:
+    """Fates, with more coins for those that wait for them. A new tensor: one that code on a GPU has seen it takes for unchanged."""
+    fates, part = here[FATES].clone(), torch.stack([here[COUNTS][:, 0], here[COUNTS][:, 1] // LEAVES], 1)
     for tree, number in part[waiting].unique(dim=0).tolist():
         who = waiting & (part[:, 0] == tree) & (part[:, 1] == number)
-        here[FATES][who, tree, -1 - LEAVES : -1] = coins(noises[tree], number, chains)[rows[who]].double()
+        fates[who, tree, -1 - LEAVES : -1] = coins(noises[tree], number, chains)[rows[who]].double()
+    return fates
 
 
 def narrower(width: int, count: int) -> int:
