@@ -47,6 +47,11 @@ def generous(right: Any, n: int, p: np.ndarray, rate: float) -> tuple[np.ndarray
     return low - 0.3, high + 0.3
 
 
+def confident(right: Any, rows: int, stated: float) -> bool:
+    """Any number of rows will do."""
+    return False
+
+
 FAULTS = [
     Fault("CRPS without the spread", instead(proof, "crps", uncorrected), proof.check_crps),
     Fault("the transform of one Gaussian", instead(Drawn, "cdf", of_the_mean), proof.check_pit),
@@ -54,4 +59,5 @@ FAULTS = [
     Fault("spread in place of standard error", instead(scoring, "mean", per_cell), proof.check_scores),
     Fault("one tail in place of two", instead(proof, "binomial_band", one_tail), proof.check_band),
     Fault("a verdict that forgives", instead(words, "binomial_band", generous), proof.check_verdict_on_intervals),
+    Fault("a verdict on a dozen rows", instead(words, "too_few", confident), proof.check_verdict_on_intervals),
 ]

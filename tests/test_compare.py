@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +17,7 @@ from torch import Tensor
 from torch.distributions import Categorical, Normal
 
 from nescio import Model, fit
-from nescio.comparison import Comparison, Row, compare, compare_tasks, standard_methods, suite
+from nescio.comparison import Comparison, Row, Task, compare, compare_tasks, standard_methods, suite
 from nescio.comparison.by_rows import ByRows, epochs
 from nescio.comparison.closeness import densities_apart, near
 from nescio.comparison.cost import passes
@@ -174,6 +177,30 @@ def test_bench_runs(tmp_path: Path) -> None:
     done = call("bench", "toy", "--quick", "--method", "1 * MAP(epochs=1)", "--out", str(tmp_path), "--json")
     assert done.code == 0 and json.loads(done.out)["ranks"] == {"1 * MAP(epochs=1)": 1.0}
     assert (tmp_path / "comparison.html").read_text().startswith("<table>")
+
+
+def test_seconds_end_between_splits_and_the_first_of_all_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, data, test = problem()
+    tasks = [Task(name, model, data, test, split) for name in ("a", "b") for split in (0, 1)]
+    methods = {"one": 1 * MAP(epochs=1), "two": 1 * MAP(epochs=2)}
+    began: list[str] = []  # a clock that runs by a second for each fit
+    clock = SimpleNamespace(monotonic=lambda: float(len(began)), perf_counter=time.perf_counter)
+    monkeypatch.setattr(sys.modules[compare_tasks.__module__], "time", clock)
+    table = compare_tasks(tasks, methods, seconds=2.5, progress=lambda what, done, total: began.append(what))
+    assert [(row.task, row.split, row.method) for row in table.rows] == [
+        (name, 0, method) for name in ("a", "b") for method in ("one", "two")
+    ]
+    assert table.left == 4 and json.loads(table.to_json())["left"] == 4
+    assert compare_tasks(tasks, methods).left == 0
+    with pytest.raises(InputError, match="positive"):
+        compare_tasks(tasks, methods, seconds=0.0)
+
+
+def test_limits_on_the_command_line() -> None:
+    done = call("bench", "toy", "--splits", "2", "--methods", "1 * MAP(epochs=1)", "--budget", "1e-6")
+    assert done.code == 0 and "1 of 2 fits were not begun" in done.out, done
+    done = call("bench", "toy", "--quick", "--method", "1 * MAP(epochs=9)", "--passes", "5")
+    assert done.code == 0 and "over the budget of 5 passes" in done.out
 
 
 def test_compare_on_a_table(tmp_path: Path) -> None:

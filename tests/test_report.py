@@ -134,6 +134,11 @@ def check_verdict_on_intervals() -> None:
         outside = ((numbers["held"] < numbers["low"]) | (numbers["held"] > numbers["high"])).mean()
         assert outside < 0.5 if factor == 1.0 else outside > 0.5
     assert trusted(reliability_data(*labels(3000))).mark is Mark.GOOD
+    for rows, few in ((12, True), (30, True), (60, False), (300, False)):  # 0.9 - 1.96 √(.09 / n) = 0.8 at n = 35
+        assert (covered(0.9, rows).mark is Mark.FAIR) == few
+        assert covered(0.5, rows).mark is Mark.BAD  # few rows may still convict
+    said = trusted(reliability_data(*labels(12)))
+    assert said.mark is Mark.FAIR and "Only 12 rows" in said.text
     truth = labels(3000)[1]
     assert trusted(reliability_data(labels(3000, sharper=4.0)[0], truth)).mark is Mark.BAD
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import final
 
 from rich.console import Console
 
@@ -24,6 +25,15 @@ from nescio.runs.given import read_given
 from nescio.runs.inputs import Inputs
 
 
+@final
+@dataclass(frozen=True)
+class Limits:
+    """`seconds`: of the whole table; `passes`: over the data, of each method."""
+
+    seconds: float | None = None
+    passes: float | None = None
+
+
 def compare(
     voice: Voice,
     data: str,
@@ -36,6 +46,7 @@ def compare(
     out: Path | None,
     classes: bool,
     ignore: list[str],
+    limits: Limits,
 ) -> None:
     """Every method on the same splits, each a tenth held out anew."""
     if splits < 1:
@@ -59,7 +70,7 @@ def compare(
         test = (given.test_x, inputs.labels(given.test_y, binary))
         tasks.append(Task(Path(data).stem, model, (given.x, inputs.labels(given.y, binary)), test, split))
     judge = None if reference is None else expressions.method(reference)
-    ended(voice, tasks, wanted, judge, (seed,), out)
+    ended(voice, tasks, wanted, judge, (seed,), out, limits)
 
 
 def bench(
@@ -71,10 +82,12 @@ def bench(
     seed: int,
     quick: bool,
     out: Path | None,
+    limits: Limits,
 ) -> None:
     wanted: Mapping[str, Fit] = named(methods) or standard_methods(quick)
     tasks = suite(name, 1 if quick and splits is None else splits)
-    ended(voice, tasks, wanted, None if reference is None else expressions.method(reference), (seed,), out)
+    judge = None if reference is None else expressions.method(reference)
+    ended(voice, tasks, wanted, judge, (seed,), out, limits)
 
 
 def named(methods: list[str]) -> dict[str, Method]:
@@ -88,12 +101,19 @@ def ended(
     reference: Method | None,
     seeds: tuple[int, ...],
     out: Path | None,
+    limits: Limits,
 ) -> None:
     with status() as tell:
-        table = compare_tasks(tasks, methods, reference=reference, seeds=seeds, progress=tell)
+        table = compare_tasks(
+            tasks, methods, reference=reference, seeds=seeds, budget=limits.passes, seconds=limits.seconds, progress=tell
+        )  # fmt: skip
     if reference is not None:
         table = replace(table, reference=expressions.spell(reference))
     voice.table(*table.table())
+    if table.left:
+        voice.say(
+            f"the budget of {limits.seconds:g} s is spent: {table.left} of {table.left + len(table.rows)} fits were not begun"
+        )
     if out is not None:
         for path in kept(table, out):
             voice.say(f"written: {path}")

@@ -9,8 +9,16 @@ import typer
 
 from nescio.cli.app import Json, Seed, app, interruptible
 
-Methods = Annotated[list[str] | None, typer.Option("--method", help="an expression; again for each method")]
+Methods = Annotated[list[str] | None, typer.Option("--method", "--methods", help="an expression; again for each")]
 Reference = Annotated[str | None, typer.Option(help="what to measure agreement with, such as '4 * HMC()'")]
+Budget = Annotated[
+    float | None,
+    typer.Option(metavar="SECONDS", help="begin no further split after so long; all methods finish theirs"),
+]
+Passes = Annotated[
+    float | None,
+    typer.Option(help="the most passes over the data that a method may plan; one that plans more is refused"),
+]
 Out = Annotated[
     Path | None, typer.Option(help="folder for comparison.json and .html; that of a run adds them to its report")
 ]
@@ -28,19 +36,22 @@ def compare(
     splits: Annotated[int, typer.Option(help="how many times a tenth is held out anew")] = 3,
     classes: Annotated[bool, typer.Option("--classes", help="whole numbers of the target are classes")] = False,
     ignore: Annotated[list[str] | None, typer.Option(help="a column to leave out")] = None,
+    budget: Budget = None,
+    passes: Passes = None,
     out: Out = None,
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
     """Methods side by side on your data: the same network, prior, likelihood and splits for all of them."""
     with interruptible():
-        from nescio.cli.compare import compare
+        from nescio.cli.compare import Limits, compare
         from nescio.cli.voice import Voice
         from nescio.runs import Wishes
 
         wishes = Wishes(net, prior, likelihood, None)
         compare(
-            Voice(json), data, target or [], wishes, method or [], reference, splits, seed, out, classes, ignore or []
+            Voice(json), data, target or [], wishes, method or [], reference, splits, seed, out, classes, ignore or [],
+            Limits(budget, passes),
         )  # fmt: skip
 
 
@@ -51,16 +62,18 @@ def bench(
     reference: Reference = None,
     splits: Annotated[int | None, typer.Option(help="only the first so many of each data set")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="one split, a few epochs: shows that it works")] = False,
+    budget: Budget = None,
+    passes: Passes = None,
     out: Out = None,
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
     """The fair benchmark: suites with fixed splits."""
     with interruptible():
-        from nescio.cli.compare import bench
+        from nescio.cli.compare import Limits, bench
         from nescio.cli.voice import Voice
 
-        bench(Voice(json), suite, method or [], reference, splits, seed, quick, out)
+        bench(Voice(json), suite, method or [], reference, splits, seed, quick, out, Limits(budget, passes))
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})

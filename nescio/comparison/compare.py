@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -56,17 +57,27 @@ def compare_tasks(
     reference: Method | None = None,
     seeds: Sequence[int] = (0,),
     budget: float | None = None,
+    seconds: float | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Comparison:
-    """The same over several tasks. A method that cannot do a task has its reason in the table, and the others go on."""
+    """The same over several tasks. A method that cannot do a task has its reason in the table, and the others go on.
+
+    `seconds`: when they are over no further split is begun; the first of every data set come first, and what has begun is finished for
+    all methods, so that none is judged by other splits than the rest.
+    """
     if not tasks or not methods or not seeds:
         got = f"{len(tasks)} tasks, {len(methods)} methods, {len(seeds)} seeds"
         raise InputError("a comparison needs tasks, methods and seeds", got, "give at least one of each")
+    if seconds is not None and not seconds > 0:
+        raise InputError("the seconds must be positive", f"{seconds:g}", "give 600 for ten minutes")
     warm_up(tasks[0])
+    until = math.inf if seconds is None else time.monotonic() + seconds
     rows: list[Row] = []
     ceilings: dict[str, dict[str, float]] = {}
     total, done = len(tasks) * len(methods) * len(seeds), 0
-    for task in tasks:
+    for task in tasks if seconds is None else sorted(tasks, key=lambda task: task.split):
+        if rows and time.monotonic() >= until:
+            break
         judge, ceiling = referee(task, reference)
         if ceiling is not None:
             ceilings[f"{task.name} {task.split}"] = ceiling
@@ -76,7 +87,7 @@ def compare_tasks(
                     progress(f"{task.name}: {name}", done, total)
                 rows.append(replace(scored(task, name, method, seed, judge, budget), reference=judge is not None))
                 done += 1
-    return Comparison(tuple(rows), None if reference is None else repr(reference), ceilings)
+    return Comparison(tuple(rows), None if reference is None else repr(reference), ceilings, total - done)
 
 
 def warm_up(task: Task) -> None:

@@ -36,11 +36,12 @@ class Row:
 @final
 @dataclass(frozen=True)
 class Comparison:
-    """`ceilings`: for each task what the reference reaches against itself; no method can be asked for more."""
+    """`ceilings`: for each task what the reference reaches against itself; no method can be asked for more. `left`: fits not begun."""
 
     rows: tuple[Row, ...]
     reference: str | None = None
     ceilings: dict[str, dict[str, float]] = field(default_factory=dict)
+    left: int = 0
 
     @property
     def methods(self) -> list[str]:
@@ -118,6 +119,7 @@ class Comparison:
             "reference": self.reference,
             "seeds": sorted({row.seed for row in self.rows}),
             "runs": len({(row.task, row.split, row.seed) for row in self.rows}),
+            "left": self.left,
             "columns": head[head.index("method") + 1 :],
             "table": [
                 {"method": line[head.index("method")], "cells": line[head.index("method") + 1 :]} for line in lines

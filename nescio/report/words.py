@@ -11,6 +11,8 @@ import numpy as np
 from nescio.report.figures.binomial import binomial_band
 from nescio.report.style import Numbers
 
+PASSES = " What is off by ten points would often pass too: hold more rows out (--test 0.3), or judge by many splits."
+
 
 class Mark(Enum):
     """A sign and a word, so that nobody has to tell colours apart."""
@@ -48,6 +50,8 @@ def verdicts(numbers: dict[str, Numbers], metrics: dict[str, Any], spread: float
 def covered(part: float, rows: int) -> Verdict:
     low, high = (float(bound[0]) for bound in binomial_band(rows, np.array([0.9]), 0.05))
     text = f"Of {rows} rows that were held out, {part:.0%} lie in their 90% interval. Chance alone would give {low:.0%} to {high:.0%}."
+    if low <= part <= high and too_few(rows, 0.9):
+        return Verdict(Mark.FAIR, "Too few rows to tell whether the intervals hold", text + PASSES)
     if low <= part <= high:
         return Verdict(Mark.GOOD, "The intervals can be taken at their word", text)
     if part > high:
@@ -58,6 +62,13 @@ def covered(part: float, rows: int) -> Verdict:
     return Verdict(
         mark, "The intervals are too narrow", text + " Widen them in your mind, or calibrate them on held-out rows."
     )
+
+
+def too_few(rows: int, stated: float) -> bool:
+    """Whether what is right ten points less often than `stated` would be blamed in less than half of all cases."""
+    low = binomial_band(rows, np.array([stated]), 0.05)[0]
+    median = binomial_band(rows, np.array([max(stated - 0.1, 0.0)]), 1.0)[0]
+    return bool(median[0] >= low[0])
 
 
 def explained(rmse: float, sd: float | None) -> Verdict:
@@ -87,6 +98,11 @@ def trusted(reliability: Numbers) -> Verdict:
     gap = float(reliability["ece"])
     text = f"Stated probabilities and what happened differ by {gap:.1%} on average; "
     text += f"{share:.0%} of the answers are in bins that chance cannot explain."
+    rows = int(reliability["count"].sum())
+    stated = float(reliability["count"][kept] @ reliability["stated"][kept]) / rows
+    if share < 0.1 and too_few(rows, stated):
+        text = f"{text} Only {rows} rows were held out."
+        return Verdict(Mark.FAIR, "Too few rows to tell whether the probabilities hold", text + PASSES)
     if share < 0.1:
         return Verdict(Mark.GOOD, "The probabilities can be taken at their word", text)
     return Verdict(Mark.FAIR if gap < 0.1 else Mark.BAD, "The probabilities are off", text)
