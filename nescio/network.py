@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, final
 
 import torch
@@ -129,10 +129,12 @@ class Network(nn.Module):
         """`stacked`, in chunks of draws and points whose activations fit the budget."""
         draws, points = len(next(iter(params.values()))), rows(x)
         vector = self.vectorises(x)
-        budget = BUDGET * (16 if self.like.is_cuda else 1)  # a GPU wants many at a time
-        fits = max(1, budget // self.bytes_per_point(x))  # draws x points
-        many = max(1, min(draws, fits // min(points, 256))) if vector else 1
-        step = max(1, min(points, fits // many))
+        moved = {name for name, value in params.items() if vector and value.stride(0)}
+        once, each = self.bytes_before(x, moved)
+        budget = room(self.like.device)
+        fit = (budget // min(points, 256) - once) // each  # draws, with points enough to keep a processor busy
+        many = max(1, min(draws, max(fit, once // each))) if vector else 1  # and what is common is not half of the work
+        step = max(1, min(points, budget // (once + many * each)))
         columns = []
         for i in range(0, points, step):
             piece = tree_map(lambda t, i=i: t[i : i + step], x)
@@ -151,7 +153,15 @@ class Network(nn.Module):
 
     def bytes_per_point(self, x: Any) -> int:
         """What one point takes in one call: the outputs of all modules, counted on one row."""
-        return self._fact("bytes", x, lambda: count_bytes(self, x))
+        return self._fact("bytes", x, lambda: sum(count_bytes(self, x, set())))
+
+    def bytes_before(self, x: Any, moved: Collection[str]) -> tuple[int, int]:
+        """The same in two parts: before the first module with a parameter that draws move, once for all of them, and from there on."""
+        whole = self.bytes_per_point(x)
+        if not moved or self._facts.get("mixes"):
+            return 0, whole
+        before = self._fact(f"bytes before {sorted(moved)}", x, lambda: count_bytes(self, x, moved)[0])
+        return before, max(1, whole - before)
 
     def _fact(self, name: str, x: Any, find: Callable[[], int]) -> int:
         """Found out once for each shape of an input."""
@@ -212,20 +222,38 @@ def try_backward(network: Network, x: Any) -> bool:
     return not all(torch.allclose(a, b, 1e-3, 1e-5) for a, b in zip(after, inside, strict=True) if a is not None)
 
 
-def count_bytes(network: Network, x: Any) -> int:
-    total = 0
+def count_bytes(network: Network, x: Any, moved: Collection[str]) -> tuple[int, int]:
+    """Of the outputs of all modules on one row: of those that were called before one with a moved parameter of its own, and of the others.
+    Where such a one is not called as a module (its parent reads its weights), none counts as before."""
+    tensors = {**dict(network.net.named_parameters()), **dict(network.net.named_buffers())}
+    wanted = {id(tensors[name]) for name in moved if name in tensors}  # by identity, for a weight may be tied
+    met: set[int] = set()
+    parts = [0, 0]
+
+    def enter(module: nn.Module, _args: Any) -> None:
+        own = (*module._parameters.values(), *module._buffers.values())
+        met.update(id(t) for t in own if id(t) in wanted)
 
     def count(_module: nn.Module, _args: Any, output: Any) -> None:
-        nonlocal total
-        total += sum(t.numel() * t.element_size() for t in tree_flatten(output)[0] if isinstance(t, Tensor))
+        size = sum(t.numel() * t.element_size() for t in tree_flatten(output)[0] if isinstance(t, Tensor))
+        parts[bool(met) or not wanted] += size
 
-    hooks = [module.register_forward_hook(count) for module in network.net.modules()]
+    hooks = [module.register_forward_pre_hook(enter) for module in network.net.modules()]
+    hooks += [module.register_forward_hook(count) for module in network.net.modules()]
     try:
         network.call({}, tree_map(lambda t: t[:1], x))
     finally:
         for hook in hooks:
             hook.remove()
-    return max(total, 1)
+    before, after = parts if met == wanted else (0, sum(parts))
+    return before, max(after, 1)
+
+
+def room(device: torch.device) -> int:
+    """Bytes of activations for one call: a GPU wants many at a time, and may have a lot of memory."""
+    if device.type != "cuda":
+        return BUDGET
+    return max(16 * BUDGET, torch.cuda.get_device_properties(device).total_memory // 32)
 
 
 def few(x: Any, n: int) -> Any:

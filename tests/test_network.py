@@ -182,6 +182,42 @@ def test_bytes_per_point_counts_the_outputs_of_the_modules() -> None:
     assert image.bytes_per_point(torch.ones(2, 1, 6, 6)) >= 4 * 5 * 36
 
 
+def test_what_no_draw_moves_takes_its_room_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A last layer under a hundred draws, behind a wide body: the body is called once for each chunk of points, not for chunks of draws."""
+    net, x = Network(nn.Sequential(nn.Linear(3, 1000), nn.Tanh(), nn.Linear(1000, 2))), Noise(1).normal(40, 3)
+    same = {name: p.expand(100, *p.shape) for name, p in net.weights().items()}
+    head = {"2.weight": Noise(2).normal(100, 2, 1000), "2.bias": Noise(3).normal(100, 2)}
+    params, before = same | head, 4 * (1000 + 1000)
+    assert net.bytes_before(x, set(head)) == (before, net.bytes_per_point(x) - before)
+    assert net.bytes_before(x, {"0.bias"}) == net.bytes_before(x, set()) == (0, net.bytes_per_point(x))
+    whole, called = net.stacked(params, x, False), []
+    net.vectorises(x)
+    next(net.net.children()).register_forward_hook(lambda *_: called.append(1))
+    # all points of all draws, where the head and the container have four numbers a draw; then half of them
+    monkeypatch.setattr(network, "BUDGET", 40 * (before + 100 * 16))
+    torch.testing.assert_close(net.outputs(params, x), whole, rtol=1e-4, atol=1e-4)
+    assert len(called) == 1
+    monkeypatch.setattr(network, "BUDGET", 20 * (before + 100 * 16))
+    torch.testing.assert_close(net.outputs(params, x), whole, rtol=1e-4, atol=1e-4)
+    assert len(called) == 1 + 2
+
+
+def test_weights_that_their_parent_reads_and_tied_ones_count_from_the_start() -> None:
+    class Reads(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.held = nn.Linear(3, 50), nn.Linear(50, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.first(x + self.held.bias) @ self.held.weight.T
+
+    x = torch.ones(4, 3)
+    assert Network(Reads()).bytes_before(x, {"held.weight"})[0] == 0
+    layer = nn.Linear(3, 3)
+    tied = Network(nn.Sequential(layer, nn.Linear(3, 3), layer))
+    assert tied.bytes_before(x, {"0.weight"})[0] == 0 and tied.bytes_before(x, {"1.weight"})[0] == 12
+
+
 def test_rows() -> None:
     assert rows(torch.ones(3, 2)) == rows((torch.ones(3), torch.ones(3, 1))) == rows({"a": torch.ones(3)}) == 3
     for wrong in ([1.0, 2.0], None, (), torch.tensor(1.0), {"a": torch.ones(3), "b": 3}):
