@@ -69,7 +69,8 @@ AGENTS: dict[str, tuple[Policy, Callable[[int], Method]]] = {
     "Thompson, Laplace": (Thompson(), lambda n: trained(n) >> Laplace(full).on("2.*")),
     "Thompson, mean field": (
         Thompson(),
-        lambda n: trained(n) >> VI(MeanField(), epochs=10, lr=3e-3, batch_size=min(64, n)),
+        # spreads begin narrow and must have the time to widen where little was seen: 160 steps at least
+        lambda n: trained(n) >> VI(MeanField(), epochs=max(10, 8000 // n), lr=1e-2, batch_size=min(64, n)),
     ),
     "Thompson, ensemble": (Thompson(), lambda n: 5 * trained(n)),
     "greedy": (Greedy(0.0), trained),

@@ -151,8 +151,8 @@ def draw(kept: Path, out: Path) -> None:
         numbers = dict(np.load(kept / "ensemble.npz"))
         alt = (
             f"Rows of five panels, one street scene each: the image, the distance to the next boundary (at most {FAR:g} pixels), the"
-            " prediction, its aleatoric uncertainty, and the epistemic one, bright in the sky and on wide surfaces, where training had"
-            " no labels."
+            " prediction, its aleatoric and its epistemic uncertainty, bright where they are high. In the sky and on wide surfaces"
+            " training had no labels."
         )
         figure = draw_panels(numbers, "No labels in the sky, nor far from a boundary", discrete=False)
         kinds = {key: numbers[key] for key in ("aleatoric", "epistemic")}

@@ -3,7 +3,9 @@
 LeNet-5 trained on MNIST and shown Fashion-MNIST, notMNIST and Omniglot; ResNet-20 trained on 10,000 images of CIFAR-10 and shown classes of
 Tiny-ImageNet. For every method and every score (max probability, entropy, mutual information, total variance, and the density of features)
 AUROC, AUPR and FPR95, means over seeds; the intervals of each run are in its line. Beside it accuracy and NLL, the seconds of a
-prediction, and sweeps of rotation, blur and noise (Ovadia et al., 2019). `head, linearised` is the single pass without draws of weights.
+prediction (of a GPU that other processes use, too, if there are several workers), and sweeps of rotation, blur and noise (Ovadia et al.,
+2019). `head, linearised` is the single pass without draws of weights; the other Laplace approximations are linearised, too, as weights of
+all layers drawn under N(0, 1) are no network. Published numbers are of other sets outside: ood_mnist.py has them.
 
     python reproduce/ood_table.py --device cuda [--sets mnist cifar10] [--only ensemble dropout] [--seeds 3] [--budget SECONDS] [--quick]
 
@@ -50,10 +52,7 @@ SWEEPS = {
     "blurred by": (blurred, (0.0, 1.0, 2.0)),
     "noisy by": (noisy, (0.0, 0.3, 0.6)),
 }
-PUBLISHED = {
-    ("MAP", "mnist"): 96.5,
-    ("ensemble", "mnist"): 97.5,
-}  # AUROC in %, mean over Fashion, K and EMNIST; third party
+LINEARISED = ("head, linearised", "Laplace, diag", "Laplace, kfac")
 IDS = ("001-3", "001-5", "000-7", "000-37")
 
 
@@ -112,7 +111,7 @@ def train(job: Job, until: float, device: str) -> Line:
     batch = min(256, len(sets.x))
     method = methods(job["epochs"], len(sets.x), batch, head)[job["method"]]()
     posterior = fit(model, (ready(sets.x), sets.y.to(device)), method, seed=job["seed"])
-    if job["method"] == "head, linearised" and isinstance(posterior, GaussianPosterior):
+    if job["method"] in LINEARISED and isinstance(posterior, GaussianPosterior):
         posterior = posterior.linearize(probit)
     test, y = ready(sets.x_test[:5000]), sets.y_test[:5000].to(device)
     outside = {name: ready(x) for name, x in sets.outside.items()}
@@ -160,7 +159,8 @@ def hidden(posterior: Posterior, head: str, x: Tensor) -> Tensor:
 
 def table(found: Sequence[Line]) -> Iterator[Expectation]:
     for which in dict.fromkeys(line["job"]["set"] for line in found):
-        best: dict[str, float] = {}
+        best: dict[str, dict[str, float]] = {"entropy": {}, "mutual information": {}}
+        by_entropy = best["entropy"]
         for method in dict.fromkeys(line["job"]["method"] for line in found if line["job"]["set"] == which):
             own = [line for line in found if (line["job"]["set"], line["job"]["method"]) == (which, method)]
             keys = [
@@ -175,22 +175,22 @@ def table(found: Sequence[Line]) -> Iterator[Expectation]:
                     yield Expectation(
                         f"{which}: {method}", f"{key}, sd over seeds", float(np.std(values, ddof=1)), len(values)
                     )
-            aurocs = [[line[key] for key in keys if key.endswith("entropy: AUROC")] for line in own]
-            best[method] = 100 * float(np.mean(aurocs))
-            said = PUBLISHED.get((method, which))
-            extra: dict[str, Any] = {"published": said, "mark": "third party"} if said else {}
-            yield Expectation(
-                f"{which}: {method}", "AUROC by entropy in %, mean over the sets", best[method], len(own), **extra
-            )
-        if {"MAP", "ensemble"} <= set(best):
-            gain = best["ensemble"] - best["MAP"]
+            for doubt, means in best.items():
+                aurocs = [[line[key] for key in keys if key.endswith(f"{doubt}: AUROC")] for line in own]
+                means[method] = 100 * float(np.mean(aurocs))
+                yield Expectation(
+                    f"{which}: {method}", f"AUROC by {doubt} in %, mean over the sets", means[method], len(own)
+                )
+        if {"MAP", "ensemble"} <= set(by_entropy):
+            gain = by_entropy["ensemble"] - by_entropy["MAP"]
             yield Expectation(
                 f"{which}: ensemble", "AUROC beyond that of one network", gain, 1, low=0.0, says="Ovadia et al. (2019)"
             )
-        if {"head, linearised", "head, sampled"} <= set(best):
-            lost, name = best["head, sampled"] - best["head, linearised"], f"{which}: head, linearised"
-            says = "one pass tells nearly as much"
-            yield Expectation(name, "AUROC in % lost by the single pass", lost, 1, high=1.0, says=says)
+        if {"head, linearised", "head, sampled"} <= set(by_entropy):
+            name, says = f"{which}: head, linearised", "one pass tells nearly as much"
+            for doubt, means in best.items():
+                lost = means["head, sampled"] - means["head, linearised"]
+                yield Expectation(name, f"AUROC in % lost by the single pass, {doubt}", lost, 1, high=1.0, says=says)
             spent = [np.mean(seconds(found, which, method)) for method in ("head, sampled", "head, linearised")]
             yield Expectation(name, "time of sampling over that of the single pass", float(spent[0] / spent[1]), 1)
 
@@ -210,7 +210,7 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
     epochs = {"mnist": 12, "cifar10": 30}
     if given.quick:
         given.seeds, given.workers, epochs = 1, 1, {"mnist": 1, "cifar10": 1}
-        given.sets, given.only = ["mnist"], ["MAP", "mean field", "head, linearised", "head, sampled", "SWAG"]
+        given.sets, given.only = ["mnist"], ["MAP", "Laplace, kfac", "head, linearised", "head, sampled", "SWAG"]
     jobs = [
         {"set": which, "method": name, "seed": seed, "epochs": epochs[which], "quick": given.quick}
         for seed in range(given.seeds)
