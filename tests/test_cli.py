@@ -21,10 +21,12 @@ import pytest
 from commands import call
 
 from nescio.cli.fit import cleared
+from nescio.cli.named import wished
 from nescio.data import Entry
 from nescio.errors import InputError
 from nescio.infer import Progress
-from nescio.runs import open_run, read_given
+from nescio.runs import Wishes, open_run, read_given
+from nescio.version import __version__
 
 NESCIO = [sys.executable, "-m", "nescio.cli.main"]
 FAST = "2 * MAP(epochs=3)"
@@ -315,6 +317,31 @@ def test_a_stream_predicts_what_the_whole_does(fitted: Path, tmp_path: Path) -> 
         results.append([float(row["mean"]) for row in read(tmp_path / "p.csv")])
     assert len(results[0]) == 60
     np.testing.assert_allclose(*results, rtol=1e-4)
+
+
+MISUSED = {
+    "an option": (("fit", "t.csv", "--taget", "y"), "--target"),
+    "a command": (("fitt",), "Did you mean 'fit'"),
+    "a number": (("bench", "toy", "--splits", "x"), "nescio bench --help"),
+    "an argument": (("predict",), "nescio predict --help"),
+}
+
+
+@pytest.mark.parametrize("name", MISUSED)
+def test_misuse_is_one_line(name: str) -> None:
+    arguments, said = MISUSED[name]
+    done = call(*arguments)
+    assert done.code == 2 and said in done.err and len(done.err.strip().splitlines()) == 1, done
+
+
+def test_version_help_and_near_names(fitted: Path) -> None:
+    assert call("--version").out == f"nescio {__version__}\n"
+    assert call().code == 2 and call("--help").code == 0 and "predict" in call("--help").out
+    done = call("methods", "map")
+    assert done.code == 2 and "did you mean MAP?" in done.err
+    again = call("fit", str(fitted / "t.csv"), "--target", "y", "--out", str(fitted / "run"))
+    assert again.code == 2 and "nescio predict" in again.err and "--resume" not in again.err  # it is finished
+    assert wished("auto", None, "auto", "MAP()") == Wishes(method="MAP()")
 
 
 def test_lines_of_json(fitted: Path) -> None:

@@ -18,8 +18,8 @@ def fit(
     target: Annotated[list[str] | None, typer.Option(help="the column to predict; again for several numeric ones")] = None,
     net: Annotated[str | None, typer.Option(help="such as 'mlp(inputs, 50, 50, outputs, activation=Tanh)'")] = None,
     prior: Annotated[str | None, typer.Option(help="such as 'Normal(0, HalfCauchy(1.).per(\"input\"))'")] = None,
-    likelihood: Annotated[str | None, typer.Option(help="such as 'Gaussian(Learned(1.))'; chosen from the target if left out")] = None,
-    method: Annotated[str | None, typer.Option(help="such as '8 * (MAP() >> MCLMC())'; chosen by size if left out")] = None,
+    likelihood: Annotated[str | None, typer.Option(help="such as 'Gaussian(Learned(1.))'; auto: by the target")] = None,
+    method: Annotated[str | None, typer.Option(help="such as '8 * (MAP() >> MCLMC())'; auto: by the size")] = None,
     out: Annotated[Path | None, typer.Option(help="folder of the run; runs/NAME if left out")] = None,
     resume: Annotated[Path | None, typer.Option(help="go on with the run in this folder")] = None,
     test: Annotated[float, typer.Option(help="part of the rows that is held out to judge by; 0 for none")] = 0.1,
@@ -33,10 +33,10 @@ def fit(
     """Fit a network to a table or to images; everything goes into one folder that predict, report and rerun take."""
     with interruptible():
         from nescio.cli.fit import fit
+        from nescio.cli.named import wished
         from nescio.cli.voice import Voice
-        from nescio.runs import Wishes
 
-        wishes = Wishes(net, prior, likelihood, method)
+        wishes = wished(net, prior, likelihood, method)
         fit(
             Voice(json),
             data,

@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from nescio.version import __version__
+
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 data_app = typer.Typer(no_args_is_help=True, help="Data sets that are known by name.")
 app.add_typer(data_app, name="data")
@@ -18,8 +20,18 @@ Seed = Annotated[int, typer.Option(help="the same seed gives the same numbers")]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, ...")]
 
 
+def version(wanted: bool) -> None:
+    if wanted:
+        print(f"nescio {__version__}")
+        raise typer.Exit(0)
+
+
 @app.callback()
-def root() -> None:
+def root(
+    shown: Annotated[
+        bool, typer.Option("--version", callback=version, is_eager=True, help="which nescio this is")
+    ] = False,
+) -> None:
     """What a network knows, what it does not, and proof that the answer can be trusted."""
 
 

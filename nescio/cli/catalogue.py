@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from difflib import get_close_matches
 
 from nescio.cli.voice import Voice
 from nescio.errors import InputError
@@ -51,8 +52,10 @@ def detail(voice: Voice, name: str) -> None:
             voice.table(("argument", "default"), list(arguments.items()))
             voice.end({"name": name, "room": room, "arguments": arguments})
             return
-    known = ", ".join([*ROOMS, *(entry for room in ROOMS for entry in catalogue()[room])])
-    raise InputError("the name must be in the catalogue", name, f"there are {known}")
+    known = [*ROOMS, *(entry for room in ROOMS for entry in catalogue()[room])]
+    near = [k for k in known if k.lower() == name.lower()] or get_close_matches(name, known)
+    hint = f"did you mean {' or '.join(near)}? " if near else ""
+    raise InputError("the name must be in the catalogue", name, f"{hint}there are {', '.join(known)}")
 
 
 def shown(value: object) -> str:

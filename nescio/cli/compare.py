@@ -84,6 +84,8 @@ def bench(
     out: Path | None,
     limits: Limits,
 ) -> None:
+    if splits is not None and splits < 1:
+        raise InputError("there must be a split", str(splits), "use --splits 3")
     wanted: Mapping[str, Fit] = named(methods) or standard_methods(quick)
     tasks = suite(name, 1 if quick and splits is None else splits)
     judge = None if reference is None else expressions.method(reference)

@@ -45,10 +45,10 @@ def compare(
     """Methods side by side on your data: the same network, prior, likelihood and splits for all of them."""
     with interruptible():
         from nescio.cli.compare import Limits, compare
+        from nescio.cli.named import wished
         from nescio.cli.voice import Voice
-        from nescio.runs import Wishes
 
-        wishes = Wishes(net, prior, likelihood, None)
+        wishes = wished(net, prior, likelihood)
         compare(
             Voice(json), data, target or [], wishes, method or [], reference, splits, seed, out, classes, ignore or [],
             Limits(budget, passes),

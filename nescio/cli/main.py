@@ -7,11 +7,14 @@ import re
 import sys
 from typing import NoReturn
 
+import typer
+
 from nescio.cli import act, judge, look
 from nescio.cli.app import app
 
 COMMANDS = (act, look, judge)  # importing them has registered what they hold
 DISK = (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ELOOP)
+MISUSE: type[Exception] = typer.BadParameter.__mro__[1]  # UsageError, which typer keeps to itself
 LONG = r"[^\s;]{200,}"
 
 
@@ -19,7 +22,9 @@ def main() -> None:
     from nescio.errors import FileError, NescioError
 
     try:
-        app()
+        sys.exit(app(standalone_mode=False))
+    except MISUSE as error:
+        misused(error)
     except NescioError as error:
         fault(error)
     except OSError as error:
@@ -27,6 +32,15 @@ def main() -> None:
             raise
         got = f"{error.strerror} for {error.filename}"
         fault(FileError("files must be readable and writable", got, "choose another path, or make room"))
+
+
+def misused(error: Exception) -> NoReturn:
+    """A command or an option that there is not, in one line; a command with nothing after it has shown its help."""
+    if type(error).__name__ != "NoArgsIsHelpError":
+        place = getattr(getattr(error, "ctx", None), "command_path", "nescio")
+        say = getattr(error, "format_message", error.__str__)
+        print(f"nescio: {' '.join(say().split()).rstrip('.')}; {place} --help lists what there is", file=sys.stderr)
+    sys.exit(2)
 
 
 def fault(error: Exception) -> NoReturn:

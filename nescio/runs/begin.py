@@ -17,7 +17,7 @@ from nescio.likelihoods import Bernoulli
 from nescio.runs.build import build
 from nescio.runs.choose import Choice, choose_likelihood, choose_method, choose_net, choose_prior
 from nescio.runs.config import NAME, Config
-from nescio.runs.folder import Run, digest, environment, write_text
+from nescio.runs.folder import Run, digest, environment, finished, write_text
 from nescio.runs.given import Given, read_given
 from nescio.runs.inputs import NAME as INPUTS
 from nescio.runs.inputs import Inputs
@@ -52,7 +52,12 @@ def begin(
     """The run, not yet fitted, and its data."""
     place = Path(out)
     if (place / NAME).exists():
-        remedy = f"choose another --out, or go on with: nescio fit --resume {place}"
+        more = (
+            f"use it: nescio predict {place} NEW.csv"
+            if finished(place)
+            else f"go on with it: nescio fit --resume {place}"
+        )
+        remedy = f"choose another --out, or {more}"
         raise FileError("a run needs a folder of its own", f"{place}, which holds a run", remedy)
     given = read_given(
         data, target, test=test, seed=seed, as_classes=as_classes, drop_missing_targets=drop_missing_targets, ignore=ignore

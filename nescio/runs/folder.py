@@ -61,7 +61,7 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        return (self.folder / POSTERIOR).is_file() and not (self.folder / FIT).exists()
+        return finished(self.folder)
 
     def posterior(self) -> Posterior:
         path = self.folder / POSTERIOR
@@ -129,3 +129,7 @@ def digest(path: Path) -> str:
             f"{path}: the data must be there and readable", error.strerror or str(error), "check the path"
         ) from error
     return total.hexdigest()
+
+
+def finished(folder: Path) -> bool:
+    return (folder / POSTERIOR).is_file() and not (folder / FIT).exists()
