@@ -160,5 +160,5 @@ def draw(lines: Sequence[Line], folder: Path) -> None:
         )
     if any(line["job"]["net"] == "lenet-300-100" for line in lines):
         pixels = pixels_data(lines)
-        alt = "The pixels of an image that the compressed LeNet-300-100 reads, for each prior: the border is gone."
+        alt = "The pixels of an image that the compressed LeNet-300-100 reads, dark, for each prior."
         save(draw_pixels(pixels), folder / "compression_pixels.svg", alt=alt, values=pixels, source=SOURCE, seed=0)

@@ -130,7 +130,7 @@ def draw(found: Sequence[Line], out: Path) -> None:
     values: dict[str, np.ndarray] = {"part": np.array(PARTS)}
     with styled():
         figure, axes = canvas(1, len(sets), 2.6 * len(sets) + 0.6, 3.2, share_y=False)
-        figure.suptitle("Data explain away what is not known (blue), not what is noise (orange)", x=0.008, ha="left")
+        figure.suptitle("What is not known (blue) and what is noise (orange) as data come in", x=0.008, ha="left")
         for axis, which in zip(axes, sets, strict=True):
             for method, line_style in zip(NAMES, ("-", "--", ":", "-."), strict=True):
                 by = [means(found, set=which, method=method, part=part) for part in PARTS]
