@@ -341,6 +341,8 @@ def test_version_help_and_near_names(fitted: Path) -> None:
     assert done.code == 2 and "did you mean MAP?" in done.err
     again = call("fit", str(fitted / "t.csv"), "--target", "y", "--out", str(fitted / "run"))
     assert again.code == 2 and "nescio predict" in again.err and "--resume" not in again.err  # it is finished
+    done = call("fit", str(fitted / "t.csv"), "--out", str(fitted / "none"))
+    assert done.code == 2 and "add --target COLUMN, one of a, kind, same, y, cls" in done.err
     assert wished("auto", None, "auto", "MAP()") == Wishes(method="MAP()")
 
 

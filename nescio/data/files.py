@@ -20,7 +20,7 @@ def read_records(path: str | PathLike[str]) -> Records:
     """The cells of a file as text, by its suffix."""
     file, suffix = fspath(path), Path(path).suffix.lower()
     if suffix not in (".csv", ".tsv", ".parquet"):
-        raise InputError(f"{file}: the name must end in .csv, .tsv or .parquet", repr(suffix), "rename or convert it")
+        raise InputError(f"{file}: the name must end in .csv, .tsv or .parquet", repr(suffix), "save it as one of them")
     try:
         data = Path(path).read_bytes()
     except (OSError, ValueError) as error:

@@ -27,7 +27,7 @@ def stream_records(path: str | PathLike[str], rows: int = ROWS) -> Iterator[Reco
         yield from parquet_parts(path, rows)
         return
     if suffix not in (".csv", ".tsv"):
-        raise InputError(f"{file}: the name must end in .csv, .tsv or .parquet", repr(suffix), "rename or convert it")
+        raise InputError(f"{file}: the name must end in .csv, .tsv or .parquet", repr(suffix), "save it as one of them")
     try:
         with open(path, "rb") as raw:
             text = io.TextIOWrapper(Lines(raw), encoding="utf-8-sig", newline="")

@@ -14,6 +14,7 @@ from torch import Tensor
 from nescio.data import Encoding, Table, read_table
 from nescio.data.image_folder import read_images
 from nescio.data.records import plain
+from nescio.data.streaming import stream_records
 from nescio.errors import InputError
 from nescio.noise import Noise
 from nescio.runs.arrays import as_inputs, as_targets, read_arrays
@@ -67,8 +68,11 @@ def read_given(
         given = from_images(place) if place.is_dir() else from_arrays(place)
         return given if given.held_out or not test else split(given, test, seed)
     if not target:
-        known = f"{fspath(path)} is a table"
-        raise InputError("a table needs the column that is to be predicted", known, "name it with --target COLUMN")
+        columns = ", ".join(next(stream_records(path, 1)).names)
+        known = f"the table {fspath(path)} and no target"
+        raise InputError(
+            "one column must be named that is to be predicted", known, f"add --target COLUMN, one of {columns}"
+        )
     table = read_table(
         path, list(target), as_classes=as_classes, drop_missing_targets=drop_missing_targets, ignore=ignore
     )
