@@ -1,4 +1,4 @@
-"""The tables of docs/variational.md and docs/generative.md, from the kept results; nothing is entered by hand.
+"""The tables of docs/variational.md, generative.md, uncertainty.md and compression.md, from the kept results; nothing is entered by hand.
 
 python docs/findings.py        # writes them anew; `make scoreboard` does so, too
 
@@ -10,16 +10,20 @@ from __future__ import annotations
 
 import re
 
+import kept_at_work as at_work
 import kept_generative as generative
 import kept_variational as variational
 from kept import RESULTS, ROOT, expectations
 
-PAGES = [ROOT / "docs" / name for name in ("variational.md", "generative.md")]
+PAGES = [ROOT / "docs" / name for name in ("variational.md", "generative.md", "uncertainty.md", "compression.md")]
 TABLES = {
     **{f.__name__: f for f in (variational.tutorial, variational.log, variational.masks, variational.doubts)},
     **{f.__name__: f for f in (variational.uci, variational.mnist, variational.lenet, variational.lstm)},
     **{f.__name__: f for f in (variational.families, variational.widths, variational.co2, generative.orders)},
     **{f.__name__: f for f in (generative.binarised, generative.others, generative.outside, generative.halves)},
+    **{f.__name__: f for f in (at_work.active, at_work.outside_sets, at_work.cifar, at_work.segmentation)},
+    **{f.__name__: f for f in (at_work.depth, at_work.tasks, at_work.bandit)},
+    **{f.__name__: f for f in (at_work.rates, at_work.speed_cpu, at_work.speed_gpu)},
 }
 
 

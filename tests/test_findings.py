@@ -1,4 +1,4 @@
-"""docs/variational.md and docs/generative.md say what the kept results say, and every figure of theirs has a place in the docs."""
+"""The pages of PAGES say what the kept results say, and every figure of variational.md and generative.md has a place in the docs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RESULTS = ROOT / "reproduce" / "results"
 @pytest.fixture
 def findings(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(str(ROOT / "docs"))
-    for name in ("kept", "kept_variational", "kept_generative", "findings"):
+    for name in ("kept", "kept_variational", "kept_generative", "kept_at_work", "findings"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     return importlib.import_module("findings")
 
@@ -30,6 +30,27 @@ def test_the_tables_are_those_of_the_kept_results(findings: ModuleType) -> None:
         assert text.count("<!-- kept: ") == text.count("<!-- end -->") >= 3
     text = findings.PAGES[0].read_text()
     assert "| MC dropout | 90.07 | 90.01 ± 0.09 | yes |" in text and "| base | 89.37 |" in text
+
+
+def test_tables_of_uncertainty_and_compression(
+    findings: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From results as the scripts write them: published numbers in brackets, claims below, and nothing from nothing."""
+    kept, at_work = sys.modules["kept"], sys.modules["kept_at_work"]
+    monkeypatch.setattr(kept, "RESULTS", tmp_path)
+    assert at_work.cifar() == at_work.rates() == "Not run in full yet."
+    hmc = {"row": "HMC", "metric": "agreement", "ours": 94.01, "n": 0, "published": 94.01, "right": None}
+    own = {"row": "SGHMC", "metric": "agreement", "ours": 90.5, "n": 1, "published": 91.98, "right": None}
+    claim = {"row": "nearest", "metric": "agreement", "ours": 90.5, "n": 2, "bounds": [92.0, None], "right": False}
+    (tmp_path / "cifar_hmc.json").write_text(json.dumps({"rows": [hmc, own, claim]}))
+    made = at_work.cifar()
+    assert "| HMC |  | (94.01) |  |  |" in made and "| SGHMC |  | 90.50 (91.98) |  |  |" in made
+    assert "| nearest | agreement | 90.5 | 92 or more | **no** |" in made
+    numbers = ("error %", "error % before", "kept %", "weights / kept", "papers' bits x", "file x", "flops x")
+    row = {"row": "lenet, horseshoe", "n": 3, "architecture": "5-10", **dict.fromkeys(numbers, 7.0)}
+    row["published: error %, kept %, pruning x, bits x, maximum x"] = None
+    (tmp_path / "compression.json").write_text(json.dumps({"rows": [row]}))
+    assert "| lenet, horseshoe | 3 | 7 | 7 | 7 | 7 | 7 | 7 | 7 | 5-10 | - |" in at_work.rates()
 
 
 def test_a_number_that_was_changed_by_hand_is_noticed(findings: ModuleType) -> None:
