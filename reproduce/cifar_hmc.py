@@ -117,7 +117,7 @@ def methods(epochs: int, steps: int, batch: int, scale: float = 1.0) -> dict[str
             MEMBERS
             * (begin >> SGHMC(step_size=3e-6 * unit, friction=0.05, schedule=Cycles(max(1, epochs // 30), 0.7), **few))
         ),
-        "MFVI": lambda: map_ >> VI(MeanField(), epochs=half, lr=1e-3, batch_size=batch),
+        "MFVI": lambda: map_ >> VI(MeanField(sd=0.01), epochs=half, lr=1e-3, batch_size=batch),
         "MC dropout": lambda: VI(BernoulliDropout(0.05), epochs=epochs, lr=3e-3, batch_size=batch),
         "SWAG": lambda: (
             MEMBERS * (map_ >> SWAG(epochs=max(2, half), lr=0.01, batch_size=batch, every=max(1, steps // 2)))
