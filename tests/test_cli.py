@@ -195,8 +195,11 @@ def test_what_may_not_be_meant_is_asked(tmp_path: Path) -> None:
     assert "column id has 40 categories in 40 rows: if it only names them, --ignore it" in done.out
 
 
-def test_a_second_run_does_not_overwrite_the_first(fitted: Path) -> None:
+def test_a_second_run_does_not_overwrite_the_first(fitted: Path, tmp_path: Path) -> None:
     done = call("fit", str(fitted / "t.csv"), "--target", "y", "--out", str(fitted / "run"))
+    assert done.code == 2 and "nescio predict" in done.err and "--resume" not in done.err  # it is finished
+    (tmp_path / "config.json").write_bytes((fitted / "run" / "config.json").read_bytes())
+    done = call("fit", str(fitted / "t.csv"), "--target", "y", "--out", str(tmp_path))
     assert done.code == 2 and "--resume" in done.err
 
 
@@ -339,8 +342,6 @@ def test_version_help_and_near_names(fitted: Path) -> None:
     assert call().code == 2 and call("--help").code == 0 and "predict" in call("--help").out
     done = call("methods", "map")
     assert done.code == 2 and "did you mean MAP?" in done.err
-    again = call("fit", str(fitted / "t.csv"), "--target", "y", "--out", str(fitted / "run"))
-    assert again.code == 2 and "nescio predict" in again.err and "--resume" not in again.err  # it is finished
     done = call("fit", str(fitted / "t.csv"), "--out", str(fitted / "none"))
     assert done.code == 2 and "add --target COLUMN, one of a, kind, same, y, cls" in done.err
     assert wished("auto", None, "auto", "MAP()") == Wishes(method="MAP()")
