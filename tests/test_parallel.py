@@ -1,6 +1,6 @@
 """Work that is shared out over processes gives the answer of the same work in series.
 
-Shards of the data, whose gradients add up to that of all rows, are in tests/test_compiled.py (test_shards_add_up_and_the_prior_counts_once).
+Shards of the data, whose gradients add up to that of all rows, are in tests/test_compiled.py.
 """
 
 from __future__ import annotations
