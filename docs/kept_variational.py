@@ -93,7 +93,7 @@ def mnist() -> str:
         own = {u: found[f"{kind}, {u} units, 100 epochs", "error %, MC"] for u in (400, 800, 1200)}
         cells = [f"{number(row['ours'], 2)} ({number(row['paper, from memory'], 2)})" for row in own.values()]
         sd = own[1200]["mean sd"]
-        rows.append((kind, *cells, number(own[1200]["published"], 2), "" if sd != sd else number(sd)))
+        rows.append((kind, *cells, number(own[1200]["published"], 2), "" if sd is None else number(sd)))
     return table(("error %", "400 units", "800", "1200", "read, 1200", "mean sd of a weight"), rows)
 
 

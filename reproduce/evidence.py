@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import subprocess
@@ -50,5 +51,14 @@ def write(
     head = {"table": table, "command": command, "quick": quick, "seeds": list(seeds)}
     out.mkdir(parents=True, exist_ok=True)
     path = out / f"{table}{'.quick' if quick else ''}.json"
-    path.write_text(json.dumps({**head, **made, "rows": list(rows)}, indent=1) + "\n")
+    path.write_text(json.dumps(plain({**head, **made, "rows": list(rows)}), indent=1, allow_nan=False) + "\n")
     return path
+
+
+def plain(tree: Any) -> Any:
+    """With null for what is not a finite number: JSON has no word for it, and strict readers refuse NaN."""
+    if isinstance(tree, dict):
+        return {name: plain(x) for name, x in tree.items()}
+    if isinstance(tree, (list, tuple)):
+        return [plain(x) for x in tree]
+    return None if isinstance(tree, float) and not math.isfinite(tree) else tree

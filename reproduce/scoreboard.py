@@ -103,7 +103,9 @@ def published(kept: list[Kept]) -> list[str]:
     """Every row that has a published number: published | ours | within?"""
     lines = []
     for name, state in kept:
-        rows = [row for row in state["rows"] if isinstance(row.get("published"), (int, float)) and "ours" in row]
+        rows = [
+            row for row in state["rows"] if all(isinstance(row.get(k), (int, float)) for k in ("published", "ours"))
+        ]
         if not rows:
             continue
         versions = state.get("versions", {})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
 from pathlib import Path
@@ -47,3 +48,19 @@ def test_what_is_missing_or_wrong_is_said(scoreboard: ModuleType, tmp_path: Path
     text = scoreboard.page(tmp_path)
     assert "**1 done, 1 begun, 1 missing** of 3. Missing: b." in text and "**missing**: reproduce/gone.py" in text
     assert "1 of 2 within" in text and text.count("of 2 within") == 1 and "**no**" in text
+
+
+def test_kept_results_are_strict_json(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """NaN is no JSON: browsers and jq refuse the whole file. What is not finite is null."""
+
+    def refuse(word: str) -> None:
+        raise ValueError(word)
+
+    monkeypatch.syspath_prepend(str(ROOT / "reproduce"))
+    evidence = importlib.import_module("evidence")
+    rows = [{"ours": float("nan"), "each": (1.0, float("inf")), "n": 3}]
+    path = evidence.write("none", "", rows, [0], True, tmp_path, {"commit": "", "versions": {}})
+    kept = json.loads(path.read_text(), parse_constant=refuse)["rows"]
+    assert kept == [{"ours": None, "each": [1.0, None], "n": 3}]
+    found = [*ROOT.glob("reproduce/results/*.json"), *ROOT.glob("benchmarks/results/*.json")]
+    assert found and all(json.loads(path.read_text(), parse_constant=refuse) for path in found)
