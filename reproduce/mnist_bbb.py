@@ -1,7 +1,8 @@
 """Bayes by Backprop on MNIST beside a plain network and dropout: test errors, error curves, weight histograms.
 
 After Blundell et al. (2015), Table 1 and Figures 2 and 3: two hidden layers of 400, 800 or 1200 ReLU units; a plain network ("SGD" there),
-dropout (0.2 on the images, 0.5 on hidden units), and MeanField under N(0, 0.1²) or under the scale mixture of two Gaussians.
+dropout (0.2 on the images, 0.5 on hidden units), and MeanField under N(0, 0.1²) or under the scale mixture of two Gaussians. Beside them
+two richer families under that Gaussian prior, matrix-variate Gaussians and multiplicative flows (Louizos & Welling, 2016 and 2017).
 
     python reproduce/mnist_bbb.py --device cuda [--epochs 100] [--units 400 800 1200] [--kinds ...] [--work FOLDER] [--budget SECONDS]
                                   [--validation --inclusion .25 .5 .75 --slab 1 .37 .14 --spike .0025 .0009 --sd .01] [--figures FOLDER]
@@ -40,7 +41,7 @@ from torch import Tensor
 from nescio import Model
 from nescio.evaluation import accuracy, nll
 from nescio.infer import VI
-from nescio.infer.families import BernoulliDropout, Family, Gaussian, MeanField
+from nescio.infer.families import BernoulliDropout, Family, Gaussian, MatrixNormal, MeanField, MultiplicativeFlow
 from nescio.laws import Law, Normal, SpikeSlab
 from nescio.likelihoods import Categorical
 from nescio.nets import mlp
@@ -61,6 +62,10 @@ def setting(job: Job) -> tuple[Law, Family]:
             return Normal(0.0, job["slab"]), MeanField(job["sd"])
         case "mixture":
             return SpikeSlab(job["inclusion"], job["slab"], job["spike"]), MeanField(job["sd"])
+        case "matrix":
+            return Normal(0.0, job["slab"]), MatrixNormal()
+        case "flow":
+            return Normal(0.0, job["slab"]), MultiplicativeFlow()
         case _:
             raise SystemExit(f"no kind {job['kind']!r}")
 
@@ -103,7 +108,7 @@ def score(job: Job, until: float, device: str, work: Path | None) -> Line | None
         **errors(posterior, test, few),
         "nll": nll(predictive, test.y),
         "sd": spread(posterior),
-        "elbo": None if not isinstance(family, MeanField) else training.elbo / len(train.y),
+        "elbo": None if isinstance(family, BernoulliDropout) else training.elbo / len(train.y),
         "curve": curve,
         "histogram": histogram(posterior),
     }
@@ -148,6 +153,8 @@ def planned(given: argparse.Namespace) -> list[Job]:
         grid: list[dict[str, float]] = [{}]
         if kind == "gaussian":
             grid = [{"slab": slab, "sd": sd} for slab, sd in product(given.slab, given.sd)]
+        if kind in ("matrix", "flow"):
+            grid = [{"slab": slab} for slab in given.slab]
         if kind == "mixture":
             keys = ("inclusion", "slab", "spike", "sd")
             grid = [dict(zip(keys, v, strict=True)) for v in product(*(getattr(given, key) for key in keys))]

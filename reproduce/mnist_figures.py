@@ -40,7 +40,7 @@ def histogram_data(lines: Sequence[Line], edges: np.ndarray) -> Numbers:
     width = np.diff(edges)
     found = {}
     for kind, line in largest(lines).items():
-        which = "draw" if kind in ("gaussian", "mixture") else "means"
+        which = "means" if kind in ("plain", "dropout") else "draw"
         found[kind] = np.array(line["histogram"][which]) / width
     return {"weight": (edges[1:] + edges[:-1]) / 2, **found}
 

@@ -23,6 +23,8 @@ by itself (2.1 on yacht): an ensemble of short local walks, as MILE is, and not 
 **dropout**, VI(BernoulliDropout(p)) with rate and precision by grid search: uci_dropout.py. Nothing was tuned here.
 
 **laplace**, linearised, with prior scales and noise by the evidence, beside a prior chosen on held-out rows: uci_laplace.py.
+
+**mean_field**, **matrix_normal**, **flow**, VI with families of different wealth: uci_families.py. Nothing was tuned here.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ from typing import Any
 
 from torch import Tensor, nn
 from uci_dropout import dropout, dropouts
+from uci_families import DRAWS, FAMILIES
 from uci_laplace import laplace
 
 from nescio import Model, fit
@@ -178,4 +181,18 @@ METHODS: dict[str, Entry] = {
         together=dropouts,
     ),
     "laplace": Entry("tune(MAP() >> Laplace(full)), linearised", approximated, laplace, ("002-13", "002-27")),
+    **{
+        name: Entry(
+            f"MAP() >> VI({family})",
+            lambda name, quick: {"epochs": 10 if quick else EPOCHS[name]},
+            FAMILIES[name],
+            ("000-30",),
+            draws=lambda settings: DRAWS,
+        )
+        for name, family in {
+            "mean_field": "MeanField()",
+            "matrix_normal": "MatrixNormal()",
+            "flow": "MultiplicativeFlow()",
+        }.items()
+    },
 }

@@ -229,7 +229,9 @@ def test_side_by_side_trains(reproduce: None) -> None:
 def test_mnist_bbb_quick(with_data: None, tmp_path: Path) -> None:
     script = load("mnist_bbb")
     rows = script.main(["--quick", "--out", str(tmp_path), "--figures", str(tmp_path / "figures")])
-    assert {row["row"].split(",")[0] for row in rows} == {"plain network", "dropout", "MeanField"}
+    assert {row["row"].split(",")[0] for row in rows} == {
+        *("plain network", "dropout", "MeanField", "MatrixNormal", "MultiplicativeFlow")
+    }
     assert all(math.isfinite(row["ours"]) for row in rows)
     assert all(math.isfinite(row["mean sd"]) is ("MeanField" in row["row"]) for row in rows)
     line = json.loads((tmp_path / "mnist_bbb.quick.rows.jsonl").read_text().splitlines()[0])

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-MODULES = ("uci_published", "uci_methods", "uci_table", "uci")
+MODULES = ("uci_published", "uci_families", "uci_methods", "uci_table", "uci")
 KEPT = ROOT / "reproduce" / "results" / "uci_ensembles.scores.jsonl"
 
 
@@ -40,6 +40,16 @@ def test_microcanonical_quick(uci: ModuleType, tmp_path: Path, gap: bool) -> Non
         published = [label for label in row["beside"] if not label.startswith("ours")]
         assert bool(published) is (not gap and row["metric"] in ("nll", "rmse"))
         assert all(cell["verdict"] is None for cell in row["beside"].values())  # one split says nothing
+
+
+@pytest.mark.parametrize("method", ["mean_field", "matrix_normal", "flow"])
+def test_variational_families_quick(uci: ModuleType, tmp_path: Path, method: str) -> None:
+    """Of two prior scales, the one with the higher bound; both numbers are kept with the score."""
+    scores = tmp_path / "scores.jsonl"
+    rows = uci.main(["--method", method, "--quick", "--sets", "yacht", "--out", str(tmp_path), "--scores", str(scores)])
+    assert {"nll", "rmse", "coverage"} <= {row["metric"] for row in rows}
+    (kept,) = [json.loads(line) for line in scores.read_text().splitlines() if '"yacht"' in line]
+    assert kept["scale"] in (0.3, 1.0) and math.isfinite(kept["elbo"]) and math.isfinite(kept["nll"])
 
 
 def test_a_finished_split_is_not_run_again_and_another_setting_is(uci: ModuleType, tmp_path: Path) -> None:
