@@ -20,7 +20,7 @@ from torch import distributions as td
 from torch.nn import functional as F
 
 from nescio import FileError, InputError, Model, UnsupportedError, fit, load
-from nescio.compiled import traced
+from nescio.compiled import rewritten, traced
 from nescio.families import (
     BernoulliDropout,
     Block,
@@ -749,7 +749,7 @@ def check_coded(method: VI | None = None) -> None:
     model, data = small(prior=LogUniform() if isinstance(method.family, VariationalDropout) else Normal(0.0, 1.0))
 
     def machine_code(function: Any, given: Sequence[Tensor], fed: bool) -> tuple[Any, float]:
-        graph = traced(function, given)
+        graph = traced(function, given, rewritten(cuda=False))
         return lambda inputs, times: graph(*inputs), 1e-7
 
     with pytest.MonkeyPatch.context() as patch:
