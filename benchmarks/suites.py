@@ -13,7 +13,7 @@ import json
 import math
 import sys
 import time
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -71,7 +71,7 @@ def main(arguments: list[str] | None = None) -> Comparison:
     jobs = [(i, m) for i, task in tasks for m in given.methods if (task.name, task.split, m) not in done]
     with ProcessPoolExecutor(given.workers, mp_context=get_context("spawn")) as pool:
         waiting = [pool.submit(run, given.suite, i, m, given.quick, given.device, until) for i, m in jobs]
-        for future in waiting:
+        for future in as_completed(waiting):
             line = future.result()
             if line is not None:
                 lines.append(line)
