@@ -15,7 +15,7 @@ from nescio.errors import InputError, UnsupportedError
 
 @final
 class Folded(Distribution):
-    """|X| for X symmetric about zero."""
+    """|X| for X symmetric about zero. (Torch's half laws make that zero of a number at every call, which no CUDA graph can record.)"""
 
     arg_constraints = {}
 
@@ -25,6 +25,9 @@ class Folded(Distribution):
 
     def log_prob(self, value: Tensor) -> Tensor:
         return self.base.log_prob(value) + math.log(2.0)
+
+    def icdf(self, value: Tensor) -> Tensor:
+        return self.base.icdf((value + 1) / 2)
 
     def sample(self, sample_shape: Any = torch.Size()) -> Tensor:
         return self.base.sample(sample_shape).abs()

@@ -41,7 +41,7 @@ from nescio.infer import (
     NeuralLinear,
 )
 from nescio.infer.sampler import Sampler
-from nescio.laws import HalfCauchy, Law, LogUniform, MatrixNormal, Normal, SpikeSlab
+from nescio.laws import HalfCauchy, HalfNormal, HalfStudentT, Law, LogUniform, MatrixNormal, Normal, SpikeSlab
 from nescio.likelihoods import Categorical, ContinuousBernoulli, Gaussian, Latent
 from nescio.nets import lenet5, mlp, vae
 from nescio.noise import Noise
@@ -243,6 +243,8 @@ def test_dropout_on_the_gpu_is_that_on_the_cpu(kind: str, tmp_path: Path) -> Non
 UNIT = Normal(0.0, 1.0)
 RECORDED: list[tuple[Family, Law]] = [
     (MeanField(), Normal(0.0, HalfCauchy(1.0))),
+    (MeanField(), Normal(0.0, HalfCauchy(HalfCauchy(0.1).per("net")).per("unit"))),
+    (MeanField(), Normal(0.0, HalfStudentT(3.0, HalfNormal(0.1).per("net")).per("unit"))),
     (MeanField(), SpikeSlab(0.5, 1.0, 0.1)),
 ]
 RECORDED += [(family, UNIT) for family in (MeanField(), LowRank(), families.MatrixNormal(), MultiplicativeFlow())]

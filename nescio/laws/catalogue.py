@@ -88,7 +88,7 @@ class HalfCauchy(Elementwise):
     location_scale: ClassVar[bool] = True
 
     def distribution(self, scale: Tensor) -> Distribution:
-        return td.HalfCauchy(scale)
+        return Folded(td.Cauchy(torch.zeros_like(scale), scale))
 
 
 @final
@@ -101,7 +101,7 @@ class HalfNormal(Elementwise):
     location_scale: ClassVar[bool] = True
 
     def distribution(self, scale: Tensor) -> Distribution:
-        return td.HalfNormal(scale)
+        return Folded(td.Normal(torch.zeros_like(scale), scale))
 
 
 @final
@@ -115,7 +115,7 @@ class HalfStudentT(Elementwise):
     location_scale: ClassVar[bool] = True
 
     def distribution(self, df: Tensor, scale: Tensor) -> Distribution:
-        return Folded(td.StudentT(df, 0.0, scale))
+        return Folded(td.StudentT(df, torch.zeros_like(scale), scale))
 
 
 @final
