@@ -195,19 +195,18 @@ def papers_bits(small: Compressed, posterior: Variational) -> float:
 
 
 def planned(given: argparse.Namespace) -> list[Job]:
-    common = {"epochs": given.epochs, "lr": given.lr, "batch": 256, "warmup": 0.5, "quick": given.quick}
+    common = {"epochs": given.epochs, "batch": 256, "warmup": 0.5, "quick": given.quick}
     found = product(range(given.seeds), given.nets, given.kinds)
-    return [{"net": net, "kind": kind, "seed": seed, **common} for seed, net, kind in found]
+    return [{"net": net, "kind": kind, "seed": seed, "lr": KINDS[kind], **common} for seed, net, kind in found]
 
 
 def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options(parser)
     parser.add_argument("--epochs", type=int, default=60)
-    parser.add_argument("--lr", type=float, default=2e-3)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--nets", nargs="*", choices=NETS, default=list(NETS))
-    parser.add_argument("--kinds", nargs="*", choices=KINDS, default=list(KINDS))
+    parser.add_argument("--kinds", nargs="*", choices=list(KINDS), default=list(KINDS))
     parser.add_argument("--files", type=Path, help="folder that keeps the compressed files")
     parser.add_argument("--figures", type=Path)
     given = parser.parse_args(arguments)

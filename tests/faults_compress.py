@@ -14,7 +14,7 @@ from torch import Tensor
 
 from nescio.compression import choice, content, flow, precision, shrinking, spaces
 from nescio.compression.coder import Decoder, Encoder
-from nescio.families import group, layout
+from nescio.families import group, layout, scaled
 from nescio.families import scales as scale_laws
 from nescio.laws import HalfCauchy
 
@@ -93,6 +93,21 @@ def mean_of_the_logarithm(m: M) -> None:
 def half_the_line(m: M) -> None:
     right = scale_laws.Signed.kl
     m.setattr(scale_laws.Signed, "kl", lambda self, prior: right(self, prior) - 3 * math.log(2))
+
+
+def scales_above_are_free(m: M) -> None:
+    right = scaled.Scaled.kl
+
+    def kl(self: scaled.Scaled, priors: Any) -> Tensor:
+        above = self.above()
+        return right(self, priors) - (0.0 if above is None else above.kl(priors[-1]))
+
+    m.setattr(scaled.Scaled, "kl", kl)
+
+
+def scales_above_do_not_act(m: M) -> None:
+    right = scale_laws.LogNormal.level
+    m.setattr(scale_laws.LogNormal, "level", lambda self, index=None: right(self) if index is None else 0.0)
 
 
 def scales_act_twice(m: M) -> None:
@@ -179,6 +194,8 @@ FAULTS = [
     Fault("scales: the law of scaled weights for weights before", weights_at_their_scale, divergence),
     Fault("scales: E[z] without half the variance", mean_of_the_logarithm, moments),
     Fault("scales: the log-uniform law on half of the line only", half_the_line, scales.check_signed),
+    Fault("scales: what scales the scales costs nothing", scales_above_are_free, lambda: scales.check_divergence(scales.NESTED, 150)),
+    Fault("scales: what scales the scales does not act in training", scales_above_do_not_act, lambda: scales.check_acting("linear", "input", 30, HalfCauchy(0.5).per("net"))),
     Fault("scales: act twice in training", scales_act_twice, lambda: scales.check_acting("linear", "input", 30)),
     Fault("scales: a unit's bias is not scaled", the_bias_is_not_scaled, lambda: scales.check_acting("linear", "unit", 100)),
 ]  # fmt: skip

@@ -103,6 +103,8 @@ def check_signed() -> None:
 LAWS: list[Law] = [
     HalfCauchy(1.0).per("input"),
     HalfCauchy(HalfCauchy(0.5).per("layer")).per("output"),
+    HalfCauchy(HalfCauchy(HalfNormal(2.0).per("net")).per("layer")).per("input"),
+    HalfCauchy(HalfCauchy(0.5).per("net")).sqrt().per("input"),
     HalfCauchy(1.0).per("unit"),
     HalfScaleMixture(0.5, 1.0, 0.1).per("input"),
     Exponential(0.5).sqrt().per("input"),
@@ -164,14 +166,17 @@ def check_moments(law: Law) -> None:
         for _ in range(n):
             factor.begin()
             draws.append(factor.draw())
-        x = torch.stack(draws)[:, len(factor.scales.loc) :]
-        mean = factor.mean()[len(factor.scales.loc) :]
+        own = slice(len(factor.scales.loc), len(factor.scales.loc) + len(factor.weights[0].start))
+        x, mean = torch.stack(draws)[:, own], factor.mean()[own]
         variance = factor.variances()["weight"].reshape(-1)
     assert_mean(x.numpy(), mean.numpy())
     assert_mean((x - mean).square().numpy(), variance.numpy())
 
 
-@pytest.mark.parametrize("law", [HalfCauchy(1.0).per("input"), HalfLogUniform().per("output")], ids=repr)
+NESTED = HalfCauchy(HalfCauchy(0.5).per("net")).per("input")
+
+
+@pytest.mark.parametrize("law", [HalfCauchy(1.0).per("input"), HalfLogUniform().per("output"), NESTED], ids=repr)
 def test_moments_of_the_weights(law: Law) -> None:
     check_moments(law)
 
@@ -184,16 +189,17 @@ def net_of(kind: str) -> tuple[nn.Module, Tensor]:
         return conv, torch.randn(2, 2, 3, 3)
 
 
+@pytest.mark.parametrize("above", [1.0, HalfCauchy(0.5).per("net")], ids=repr)
 @pytest.mark.parametrize("axis", ["input", "output", "unit"])
 @pytest.mark.parametrize("kind", ["linear", "conv"])
-def test_acting_weights_give_the_law_of_drawn_ones(kind: str, axis: str) -> None:
+def test_acting_weights_give_the_law_of_drawn_ones(kind: str, axis: str, above: float | Law) -> None:
     """Mean and square of each output, by 100 calls of 40 equal rows and by 1000 draws (false alarm below 1e-6 each)."""
-    check_acting(kind, axis)
+    check_acting(kind, axis, above=above)
 
 
-def check_acting(kind: str, axis: str, calls: int = 100) -> None:
+def check_acting(kind: str, axis: str, calls: int = 100, above: float | Law = 1.0) -> None:
     net, x = net_of(kind)
-    model = Model(net, Normal(0.0, HalfCauchy(1.0).per(axis)), Gaussian(1.0))  # type: ignore[arg-type]
+    model = Model(net, Normal(0.0, HalfCauchy(above).per(axis)), Gaussian(1.0))  # type: ignore[arg-type]
     theta = model.prior.at(model.network.weights(), Noise(0))
     q = Approximation(MeanField(sd=0.3), model.prior, MAP().moves(model.prior), theta)
     for part in q.parts():

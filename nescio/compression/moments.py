@@ -99,7 +99,7 @@ def nats(posterior: Variational) -> Params:
             if isinstance(factor, Scaled):
                 laws = [call.law_for(factor, b) for b in factor.blocks]
                 own = scale_nats(factor, laws[0])
-                for i, (part, b, law) in enumerate(zip(factor.inner(), factor.blocks[1:], laws[1:], strict=True)):
+                for i, (part, b, law) in enumerate(zip(factor.inner(), factor.weights, laws[1:], strict=False)):
                     index = factor.index(i)
                     shared = (own / count(factor, len(own)))[index]
                     found[b.name] = (gaussian_nats(part.loc, part.sd, law) + shared).view(b.shape)

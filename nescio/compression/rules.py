@@ -107,14 +107,12 @@ class GroupSignalToNoise(Rule):
             sums = [
                 torch.zeros(len(factor.scales.loc), dtype=torch.float64, device=factor.scales.loc.device) for _ in "ab"
             ]
-            for i, block in enumerate(factor.blocks[1:]):
+            for i, block in enumerate(factor.weights):
                 for total, part in zip(sums, (moments.mean[block.name], moments.sd[block.name]), strict=True):
                     total.index_add_(0, factor.index(i), part.detach().double().square().reshape(-1))
             ratio = (sums[0] / sums[1].clamp_min(LEAST)).sqrt()
             found |= {
-                b.name: ratio[factor.index(i)].view(b.shape)
-                for i, b in enumerate(factor.blocks[1:])
-                if len(b.shape) > 1
+                b.name: ratio[factor.index(i)].view(b.shape) for i, b in enumerate(factor.weights) if len(b.shape) > 1
             }
         return found
 
@@ -158,7 +156,7 @@ def of_groups(posterior: Posterior, score: Callable[[Any], Tensor]) -> Params:
             factor.begin()
             each = score(factor.scales).double()
             found |= {
-                b.name: each[factor.index(i)].view(b.shape) for i, b in enumerate(factor.blocks[1:]) if len(b.shape) > 1
+                b.name: each[factor.index(i)].view(b.shape) for i, b in enumerate(factor.weights) if len(b.shape) > 1
             }
     return found
 

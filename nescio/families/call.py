@@ -138,7 +138,8 @@ class Call:
 
     def law_for(self, factor: Factor, block: Block) -> Distribution:
         """As `Factor.kl` wants it."""
-        inside = factor.noncentred and block.scale is not None
+        own = {b.name for b in factor.blocks} if factor.noncentred else set()
+        inside = block.scale is not None and block.scale.block in own
         return self.layout.standard(block, self) if inside else self.law(block)
 
     def law(self, block: Block) -> Distribution:

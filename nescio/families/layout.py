@@ -44,7 +44,7 @@ class Layout:
                 found = [(site.name, site, slice(*end)) for site, end in zip(variable.group.sites, ends, strict=True)]
             else:
                 found = [(variable.name, None, slice(None) if bool(mask.all()) else mask.nonzero()[:, 0].to(u.device))]
-            scale = self.scaling(position, u.device) if position in weights and self.fixed[-1] is None else None
+            scale = self.scaling(position, u.device) if self.fixed[-1] is None else None
             for name, site, where in found:
                 if bool(mask[where if isinstance(where, slice) else where.to(mask.device)].any()):
                     own = None if scale is None else scale._replace(index=scale.index[where])
@@ -56,13 +56,15 @@ class Layout:
         self.constant = {name: self.law(*p, ()) for name, p in known.items()}
 
     def scaling(self, position: int, device: Any) -> Scaling | None:
-        """The random scales of a variable with location zero, where they are a block of their own and all free."""
+        """The random scales of a variable with location zero or none, where they are a block of their own and all free."""
         variable = self.variables[position]
         readings = cast("dict[str, Reading]", dict(variable.readings.items()))
         loc, scale = readings.get("loc"), readings.get("scale")
-        if not isinstance(variable.law, Law) or not variable.law.location_scale or loc is None or scale is None:
+        if not isinstance(variable.law, Law) or not variable.law.location_scale or scale is None:
             return None
-        if loc.constant is None or bool(loc.constant.any()) or scale.constant is not None or scale.gate is not None:
+        if loc is not None and (loc.constant is None or bool(loc.constant.any())):
+            return None
+        if scale.constant is not None or scale.gate is not None:
             return None
         above = self.variables[scale.variable]
         if not above.random or not above.positive or scale.variable not in self.elementwise or not above.nested:

@@ -14,7 +14,7 @@ from typing import final
 from nescio.errors import InputError
 from nescio.families.family import Block, Factor, Family
 from nescio.families.independent import Gaussian
-from nescio.families.scaled import Scaled, grouped
+from nescio.families.scaled import Scaled, above, grouped
 
 
 @final
@@ -39,6 +39,10 @@ class MeanField(Family):
 
     def factors(self, blocks: Sequence[Block]) -> Sequence[Factor]:
         groups, named = grouped(blocks) if self.scaled else {}, {block.name: block for block in blocks}
+        over = {name: above(named[name], named) for name in groups}
         taken = {*groups, *(block.name for own in groups.values() for block in own)}
-        scaled = [Scaled(named[name], own, self.sd, self.local_convolutions) for name, own in groups.items()]
+        taken |= {block.name for block in over.values() if block is not None}
+        scaled = [
+            Scaled(named[name], own, self.sd, self.local_convolutions, over[name]) for name, own in groups.items()
+        ]
         return [*scaled, *(Gaussian(b, self.sd, self.local_convolutions) for b in blocks if b.name not in taken)]

@@ -70,32 +70,68 @@ class Scales(nn.Module, ABC):
 
 @final
 class LogNormal(Scales):
-    """z = e^(power g), g Gaussian; power ½ where the law is that of z²."""
+    """z = e^(power g), g Gaussian; power ½ where the law is that of z².
+
+    Where the law's own scale is random, g is relative to the logarithm of that scale `above`, and the law that `kls` is given is the one at
+    scale one. `under`: which of them each has.
+    """
 
     nodes: Tensor
     masses: Tensor
+    under: Tensor
 
-    def __init__(self, start: Tensor, sd: float, power: float) -> None:
+    def __init__(
+        self, start: Tensor, sd: float, power: float, above: LogNormal | None = None, under: Tensor | None = None
+    ) -> None:
         super().__init__(start.clone(), sd)
-        self.power = power
+        self.power, self.above = power, above
+        self.register_buffer("under", under, persistent=False)
+        self.drawn: Tensor | None = None
         for name, rule in zip(("nodes", "masses"), normal_rule(), strict=True):
             self.register_buffer(name, torch.tensor(rule).to(start)[:, None], persistent=False)  # (nodes, 1)
 
+    def begin(self) -> None:
+        super().begin()
+        self.drawn = None
+        if self.above is not None:
+            self.above.begin()
+
+    def g(self) -> Tensor:
+        """One draw a call, (groups,): what lies below has the same."""
+        if self.drawn is None:
+            self.drawn = self.noisy(None, None)
+        return self.drawn
+
+    def level(self, index: Tensor | None = None) -> Tensor | float:
+        """The logarithms of the scales above in this call, for each scale here, or for those of `index`."""
+        if self.above is None:
+            return 0.0
+        return self.above.g()[self.under if index is None else self.under[index]]
+
     def z(self, index: Tensor | None = None, rows: int | None = None) -> Tensor:
-        return (self.power * self.noisy(index, rows)).exp()
+        return (self.power * (self.noisy(index, rows) + self.level(index))).exp()
 
     def u(self, z: Tensor) -> Tensor:
         return z.log() / self.power
 
     def log_prob(self, z: Tensor) -> Tensor:
-        return Normal(self.loc, self.sd).log_prob(self.u(z)).sum(dtype=torch.float64)
+        """With that of the scales above."""
+        own = Normal(self.loc, self.sd).log_prob(self.u(z) - self.level()).sum(dtype=torch.float64)
+        if self.above is None:
+            return own
+        return own + Normal(self.above.loc, self.above.sd).log_prob(self.above.g()).sum(dtype=torch.float64)
 
     def moments(self) -> tuple[Tensor, Tensor]:
         m, v = self.power * self.loc, (self.power * self.sd).square()
-        return (m + v / 2).exp(), (2 * m + 2 * v).exp()
+        first, second = (m + v / 2).exp(), (2 * m + 2 * v).exp()
+        if self.above is None:
+            return first, second
+        a, b = (moment[self.under] for moment in self.above.moments())
+        return a * first, b * second
 
     def middle(self) -> Tensor:
-        return (self.power * self.loc).exp()
+        own = (self.power * self.loc).exp()
+        return own if self.above is None else own * self.above.middle()[self.under]
 
     def kls(self, prior: Distribution) -> Tensor:
         g = self.loc + self.sd * self.nodes
