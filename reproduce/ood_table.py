@@ -166,7 +166,10 @@ def table(found: Sequence[Line]) -> Iterator[Expectation]:
             keys = [
                 key
                 for key, value in own[0].items()
-                if isinstance(value, float) and key != "seconds" and "AUROC " not in key
+                if isinstance(value, float)
+                and key != "seconds"
+                and "AUROC " not in key
+                and not (method == "MAP" and "mutual information" in key)  # of one network: rounding errors
             ]
             for key in keys:
                 values = [line[key] for line in own if key in line]
@@ -176,6 +179,8 @@ def table(found: Sequence[Line]) -> Iterator[Expectation]:
                         f"{which}: {method}", f"{key}, sd over seeds", float(np.std(values, ddof=1)), len(values)
                     )
             for doubt, means in best.items():
+                if method == "MAP" and doubt == "mutual information":
+                    continue
                 aurocs = [[line[key] for key in keys if key.endswith(f"{doubt}: AUROC")] for line in own]
                 means[method] = 100 * float(np.mean(aurocs))
                 yield Expectation(
