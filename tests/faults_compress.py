@@ -173,6 +173,10 @@ def divergence() -> None:
     scales.check_divergence(HalfCauchy(1.0).per("input"), 150)
 
 
+def nested_action() -> None:
+    scales.check_acting("linear", "input", 30, HalfCauchy(0.5).per("net"))
+
+
 def moments() -> None:
     with torch.no_grad():
         scales.check_moments(HalfCauchy(1.0).per("input"))
@@ -195,7 +199,7 @@ FAULTS = [
     Fault("scales: E[z] without half the variance", mean_of_the_logarithm, moments),
     Fault("scales: the log-uniform law on half of the line only", half_the_line, scales.check_signed),
     Fault("scales: what scales the scales costs nothing", scales_above_are_free, lambda: scales.check_divergence(scales.NESTED, 150)),
-    Fault("scales: what scales the scales does not act in training", scales_above_do_not_act, lambda: scales.check_acting("linear", "input", 30, HalfCauchy(0.5).per("net"))),
+    Fault("scales: what scales the scales does not act in training", scales_above_do_not_act, nested_action),
     Fault("scales: act twice in training", scales_act_twice, lambda: scales.check_acting("linear", "input", 30)),
     Fault("scales: a unit's bias is not scaled", the_bias_is_not_scaled, lambda: scales.check_acting("linear", "unit", 100)),
 ]  # fmt: skip
