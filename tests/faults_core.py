@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch import distributions as td
 from torch.nn.functional import softplus
 
+from nescio.bound import Batch
 from nescio.data.source import source
 from nescio.infer import MAP, fit
 from nescio.infer import map as map_module
@@ -36,7 +37,7 @@ from nescio.noise import Noise
 from nescio.posterior import Draws
 from nescio.posterior.posterior import Ends
 from nescio.predictive import Drawn
-from nescio.target import Batch, Target
+from nescio.target import Target
 
 # ---- small models ----------------------------------------------------------------------------------------------------
 

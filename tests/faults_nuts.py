@@ -20,6 +20,7 @@ from scipy import stats
 from targets import DOUBLE, Known, conjugate, correlated_gaussian, plain, skewed
 from torch import Tensor
 
+from nescio.bound import Gradient
 from nescio.data.source import source
 from nescio.infer import leaf
 from nescio.infer.adapt import Dense, Diagonal, Metric, remade
@@ -29,7 +30,7 @@ from nescio.infer.tree import LEAVES, Stretch
 from nescio.laws import Normal
 from nescio.noise import Noise
 from nescio.posterior.posterior import Ends
-from nescio.target import Gradient, Target
+from nescio.target import Target
 
 NOISE = Noise(5, (), dtype=DOUBLE)
 

@@ -20,7 +20,7 @@ from torch import distributions as td
 from torch.nn import functional as F
 
 from nescio import FileError, InputError, Model, UnsupportedError, fit, load
-from nescio.compiled import rewritten, traced
+from nescio.compiled import traced
 from nescio.families import (
     BernoulliDropout,
     Block,
@@ -53,6 +53,7 @@ from nescio.laws.site import Site
 from nescio.likelihoods import Gaussian as Noisy
 from nescio.nets import mlp
 from nescio.noise import Noise
+from nescio.rewritten import rewritten
 from nescio.weights import RandomWeight
 
 

@@ -18,13 +18,14 @@ from test_nightly import SEED
 from torch import Tensor, nn
 
 from nescio import Model
+from nescio.bound import Batch
 from nescio.data.source import source
 from nescio.infer import HMC, MALA, NUTS, AdjustedMCLMC, Metropolis
 from nescio.infer.sampler import Sampler
 from nescio.laws import HalfNormal, Normal
 from nescio.likelihoods import Gaussian
 from nescio.posterior.posterior import Ends
-from nescio.target import Batch, Target
+from nescio.target import Target
 
 pytestmark = pytest.mark.nightly
 

@@ -14,6 +14,7 @@ from typing import Any, final
 
 import torch
 
+from nescio.bound import Batch
 from nescio.data.source import Source
 from nescio.errors import InputError
 from nescio.infer.adapt import StepSize
@@ -22,7 +23,7 @@ from nescio.infer.microcanonical import DIVERGENT, Info, State, begin, check_pos
 from nescio.infer.sampler import Sampler
 from nescio.noise import Noise
 from nescio.posterior.posterior import Ends
-from nescio.target import Batch, Target
+from nescio.target import Target
 
 
 @final

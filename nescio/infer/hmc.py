@@ -18,13 +18,14 @@ from typing import Any, NamedTuple, final
 import torch
 from torch import Tensor
 
+from nescio.bound import Batch, Gradient
 from nescio.data.source import Source
 from nescio.infer.adapt import Metric, Moments, StepSize, Windows, identity, remade
 from nescio.infer.journey import Course, Journey, side_by_side, stride
 from nescio.infer.sampler import Sampler
 from nescio.noise import Noise
 from nescio.posterior.posterior import Ends
-from nescio.target import Batch, Gradient, Target
+from nescio.target import Target
 
 DIVERGENT = 1000.0  # an energy error above this is a divergence
 LEAST_DRAWS = 10  # from which a metric is estimated; a window with fewer goes on into the next

@@ -17,8 +17,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from nescio.bound import Batch, Gradient
 from nescio.noise import Noise
-from nescio.target import Batch, Gradient, Target
+from nescio.target import Target
 
 B = 0.1931833275037836  # McLachlan (1995): the smallest error among five-stage steps of second order
 COLUMNS, ROWS = 256, 64  # of a trace: as many coordinates and chains tell how fast a chain forgets

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from nescio.bound import Batch
 from nescio.data.source import Source
 from nescio.errors import InputError
 from nescio.infer.method import Method, Progress, Run, Start
@@ -27,7 +28,7 @@ from nescio.noise import Noise
 from nescio.posterior.draws import Draws
 from nescio.posterior.mixture import Mixture
 from nescio.posterior.posterior import Ends, Posterior
-from nescio.target import Batch, Target
+from nescio.target import Target
 
 BUDGET = (
     2 * 2**30

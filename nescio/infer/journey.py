@@ -13,8 +13,9 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
+from nescio.bound import Batch, Gradient, Move
 from nescio.infer.adapt import Metric
-from nescio.target import Batch, Gradient, Move, Target
+from nescio.target import Target
 
 MOST, WORK = 64, 1e8  # steps in one call, and multiplications
 GIVEN = 7  # tensors that belong to the chains: as few as can be, for each turn of a loop takes time for each

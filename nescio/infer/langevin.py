@@ -17,13 +17,14 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
+from nescio.bound import Batch
 from nescio.data.source import Source
 from nescio.infer.adapt import Moments, StepSize, identity
 from nescio.infer.hmc import DIVERGENT, Info, State, adapt, summary
 from nescio.infer.sampler import Sampler
 from nescio.noise import Noise
 from nescio.posterior.posterior import Ends
-from nescio.target import Batch, Target
+from nescio.target import Target
 
 
 @final

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from nescio.bound import Batch
 from nescio.data.source import Source
 from nescio.errors import InputError
 from nescio.infer.iterative import Iterative, from_network, minibatch
@@ -31,7 +32,7 @@ from nescio.network import Params
 from nescio.noise import Noise
 from nescio.posterior.draws import Draws
 from nescio.posterior.posterior import Ends, Posterior
-from nescio.target import Batch, Target
+from nescio.target import Target
 
 ELEMENTWISE = (
     *(

@@ -15,6 +15,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
+from nescio.bound import Batch, Gradient
 from nescio.data.source import Source
 from nescio.infer.isokinetic import Plan, Point, Tuning, correlation_time, normalise, refresh, step
 from nescio.infer.journey import side_by_side, stride
@@ -32,7 +33,7 @@ from nescio.infer.microcanonical import (
 from nescio.infer.sampler import Sampler
 from nescio.noise import Noise
 from nescio.posterior.posterior import Ends
-from nescio.target import Batch, Gradient, Target
+from nescio.target import Target
 
 
 @final

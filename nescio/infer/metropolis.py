@@ -16,13 +16,14 @@ from typing import Any, ClassVar, NamedTuple, final
 import torch
 from torch import Tensor
 
+from nescio.bound import Batch
 from nescio.data.source import Source
 from nescio.infer.adapt import Diagonal, Metric, Moments, StepSize, Windows, identity
 from nescio.infer.hmc import LEAST_DRAWS
 from nescio.infer.sampler import Sampler
 from nescio.noise import Noise
 from nescio.posterior.posterior import Ends
-from nescio.target import Batch, Target
+from nescio.target import Target
 
 
 class State(NamedTuple):

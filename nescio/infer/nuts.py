@@ -25,6 +25,7 @@ from typing import Any, NamedTuple, final
 import torch
 from torch import Tensor
 
+from nescio.bound import Batch
 from nescio.data.source import Source
 from nescio.errors import InputError
 from nescio.infer.adapt import Moments, StepSize, identity
@@ -36,7 +37,7 @@ from nescio.infer.tree import COUNTS, FATES, GOING, LEAVES, STATE, Told, Trees
 from nescio.loop import FEW, writable
 from nescio.noise import Noise
 from nescio.posterior.posterior import Ends
-from nescio.target import Batch, Target
+from nescio.target import Target
 
 LEAVES_GPU = 8  # in a call that cannot end early: then chains that have ended are let go
 ENDLESS = 2**40  # in one that ends when few chains go on

@@ -15,10 +15,11 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
+from nescio.bound import Batch
 from nescio.infer.stochastic import Info, StochasticGradient
 from nescio.noise import Noise
 from nescio.posterior.posterior import Ends
-from nescio.target import Batch, Target
+from nescio.target import Target
 
 
 class State(NamedTuple):

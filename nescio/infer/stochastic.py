@@ -13,12 +13,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from nescio.bound import Batch
 from nescio.data.source import Source
 from nescio.errors import InputError
 from nescio.infer.iterative import minibatch
 from nescio.infer.sampler import Sampler
 from nescio.infer.schedule import Constant, Cycles, RMSprop
-from nescio.target import Batch, Target
+from nescio.target import Target
 
 
 class Info(NamedTuple):

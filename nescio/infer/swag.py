@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, final
 import torch
 from torch import Tensor
 
+from nescio.bound import Batch
 from nescio.data.source import Source
 from nescio.errors import InputError
 from nescio.infer.iterative import Iterative, from_network, join, minibatch
@@ -32,7 +33,7 @@ from nescio.noise import Noise
 from nescio.posterior.gaussian import GaussianPosterior
 from nescio.posterior.places import places
 from nescio.posterior.posterior import Ends, Posterior
-from nescio.target import Batch, Target
+from nescio.target import Target
 
 LEAST = 1e-30  # of a variance: a weight that never moved has none
 PASSES = 50  # batches at least, from which norm statistics are taken

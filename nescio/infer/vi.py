@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from nescio.bound import Batch, take
 from nescio.data.source import Source, source
 from nescio.errors import InputError
 from nescio.families.approximation import Approximation
@@ -36,7 +37,7 @@ from nescio.model import Model
 from nescio.noise import Noise
 from nescio.posterior.posterior import Ends, Posterior
 from nescio.posterior.variational import Variational
-from nescio.target import CHUNK, Batch, Target, check, take
+from nescio.target import CHUNK, Target, check
 
 JUDGES = 10  # draws by which held-out rows are predicted, and the final bound is estimated
 

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from nescio.bound import Batch
 from nescio.data.source import source
 from nescio.infer import HMC, MALA, Metropolis
 from nescio.infer.sampler import Sampler
@@ -23,7 +24,7 @@ from nescio.noise import Noise
 from nescio.posterior.posterior import Ends
 from nescio.report.figures.regions import stacked
 from nescio.report.style import Numbers
-from nescio.target import Batch, Target
+from nescio.target import Target
 
 START = (-2.2, -1.75)  # (w₁, w₂), far out on one arm
 
