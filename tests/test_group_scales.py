@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,14 +12,24 @@ from chance import Z, assert_mean
 from scipy import integrate, stats
 from torch import Tensor, nn
 
-from nescio import Model, fit
+from nescio import Model, fit, load
+from nescio.compression import GroupSignalToNoise, moments
 from nescio.data.source import source
 from nescio.families import Approximation, Family, MeanField, MultiplicativeFlow, Scaled
 from nescio.families.independent import Gaussian as Independent
 from nescio.families.scales import Signed
 from nescio.infer import MAP, VI
 from nescio.infer.elbo import NegativeELBO, lengths
-from nescio.laws import Exponential, HalfCauchy, HalfLogUniform, HalfNormal, HalfScaleMixture, Laplace, Normal
+from nescio.laws import (
+    Correlated,
+    Exponential,
+    HalfCauchy,
+    HalfLogUniform,
+    HalfNormal,
+    HalfScaleMixture,
+    Laplace,
+    Normal,
+)
 from nescio.laws.law import Law
 from nescio.likelihoods import Gaussian
 from nescio.model import sort
@@ -265,7 +276,49 @@ def test_an_input_that_nothing_depends_on_switches_itself_off() -> None:
     assert float(alpha[2:].min() - alpha[:2].max()) > 3
 
 
-def test_per_layer_and_per_weight_scales_stay_centred_and_files_come_back(tmp_path: object) -> None:
+def test_inputs_without_a_say_switch_off_under_a_horseshoe() -> None:
+    """Two of six inputs matter; the scale of all scales must go down for the others to be silent."""
+    x = Noise(0).at("x").normal(100, 6)
+    y = x[:, :1] - 2 * x[:, 1:2] + 0.1 * Noise(0).at("y").normal(100, 3)
+    with Noise(1).scope():
+        net = nn.Linear(6, 3)
+    prior = {"weight": Normal(0.0, HalfCauchy(HalfCauchy(1e-5).per("net")).per("input")), "*": Normal(0.0, 1.0)}
+    posterior = fit(
+        Model(net, prior, Gaussian(0.1)), (x, y), VI(MeanField(), epochs=500, lr=0.05, batch_size=100), compile=False
+    )
+    assert isinstance(posterior, Variational)
+    ratio = GroupSignalToNoise().scores(posterior, moments(posterior))["weight"][0]
+    assert float(ratio[:2].min()) > 10 * float(ratio[2:].max())
+
+
+def test_scales_of_scales_are_handed_on_and_come_back_from_files(tmp_path: Path) -> None:
+    model = Model(mlp(3, 4, 1), Normal(0.0, NESTED), Gaussian(1.0))
+    data = Noise(0).at("x").normal(20, 3), Noise(0).at("y").normal(20, 1)
+    first = fit(model, data, VI(MeanField(), epochs=30, lr=0.05))
+    assert isinstance(first, Variational)
+    for again in (Variational.around(MeanField(), model, first.ends()), save_and_load(first, model, tmp_path / "q")):
+        kept, found = (p.q.named(1) | p.q.call(at_mean=True).scales() for p in (first, again))
+        assert kept.keys() == found.keys() and len(kept) > 4
+        for name in (name for name in kept if name.startswith("prior.")):
+            torch.testing.assert_close(found[name], kept[name])
+
+
+def save_and_load(posterior: Variational, model: Model, path: Path) -> Variational:
+    posterior.save(path)
+    found = load(path, model)
+    assert isinstance(found, Variational)
+    return found
+
+
+def test_per_layer_and_per_weight_scales_stay_centred() -> None:
     for law in (HalfCauchy(1.0).per("layer"), HalfCauchy(1.0)):
         model = Model(mlp(2, 3, 1), Normal(0.0, law), Gaussian(1.0))
         assert all(isinstance(part, Independent) for part in Variational.around(MeanField(), model).q.parts())
+
+
+def test_a_covariance_with_random_scales_stays_centred() -> None:
+    law = Correlated(lambda site: torch.eye(site.size), 0.0, HalfCauchy(1.0).per("input"))
+    model = Model(nn.Linear(3, 2, bias=False), law, Gaussian(1.0))
+    posterior = fit(model, (torch.ones(5, 3), torch.zeros(5, 2)), VI(MeanField(), epochs=2))
+    assert isinstance(posterior, Variational) and not any(isinstance(part, Scaled) for part in posterior.q.parts())
+    assert math.isfinite(posterior.info["elbo"])

@@ -89,7 +89,7 @@ def by_draws(posterior: Variational, mean: Params) -> Params:
 def nats(posterior: Variational) -> Params:
     """What each weight adds to the complexity L^C, by name, relative to a weight that is all noise, which says nothing.
 
-    The divergence of a group's scale is shared out among its weights; scales above are at their means.
+    The divergence of a group's scale is shared out among its weights; that of a scale of scales is in no weight's part.
     """
     found: Params = {}
     with torch.no_grad(), unvalidated():

@@ -145,7 +145,10 @@ def log_ratios(posterior: Posterior, moments: Moments, per: Sharing) -> Params:
 def log_alpha(scales: LogNormal | Signed) -> Tensor:
     if isinstance(scales, Signed):
         return scales.log_alpha()
-    return torch.expm1((scales.power * scales.sd).square().double()).log()
+    spread = (scales.power * scales.sd).square().double()
+    if scales.above is not None:
+        spread = spread + (scales.above.power * scales.above.sd).square().double()[scales.under]
+    return torch.expm1(spread).log()
 
 
 def of_groups(posterior: Posterior, score: Callable[[Any], Tensor]) -> Params:

@@ -30,7 +30,7 @@ from nescio.weights import Action
 
 
 class Scaling(NamedTuple):
-    """Which random scales some weights have: w = scale · (a draw of their law at location 0 and scale 1)."""
+    """Which random scales some weights, or other scales, have: w = scale · (a draw of their law at location 0 and scale 1)."""
 
     block: str  # that of the scales
     index: Tensor  # for each weight, which of them, (size,)
@@ -55,7 +55,7 @@ class Factor(nn.Module, ABC):
     """The law of some blocks, laid end to end. Random numbers come from torch's global generator, which the caller has keyed."""
 
     noncentred: ClassVar[bool] = (
-        False  # whether the first block scales the others; `kl` is then given laws at scale one
+        False  # whether its blocks scale each other; `kl` is then given the laws of those that are scaled at scale one
     )
 
     def __init__(self, *blocks: Block) -> None:

@@ -57,6 +57,8 @@ class Layout:
 
     def scaling(self, position: int, device: Any) -> Scaling | None:
         """The random scales of a variable with location zero or none, where they are a block of their own and all free."""
+        if position not in self.elementwise:
+            return None
         variable = self.variables[position]
         readings = cast("dict[str, Reading]", dict(variable.readings.items()))
         loc, scale = readings.get("loc"), readings.get("scale")

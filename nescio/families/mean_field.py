@@ -26,7 +26,8 @@ class MeanField(Family):
     output has its law, but outputs that share a weight are independent. Cheaper, and of lower variance still.
 
     `scaled`: where a law gives groups of weights a random scale, `Normal(0, HalfCauchy(1.).per("input"))`, the independent numbers are
-    the scales and the weights before they are scaled (nescio/families/scaled.py). Without: the scales and the weights themselves.
+    the scales and the weights before they are scaled, and so for scales that have a random scale (nescio/families/scaled.py). Without:
+    the scales and the weights themselves.
     """
 
     sd: float = 0.05

@@ -6,7 +6,8 @@ r"""Groups of weights with a random scale in common, not centred (Louizos, Ullri
     KL(q, p) = KL(q(z), p(z)) + Σ KL(N(μ, σ²), N(0, 1)),     for w̃ = w / z has the law at scale one, whatever z is.
 
 Where the scale s of p(z) is random, too, z = s z̃ with s and z̃ independent, by the same argument: were it s and z, neither could go down
-without the other, and groups would not switch off. s starts at the size that the weights have.
+without the other, and groups would not switch off. s starts where it is, or if that is far off, as the median of a very narrow law is
+before anything was fitted, at the size that the weights have.
 
 A group that the data do not ask for lets w̃ go to its prior, which costs nothing, and z to zero or into noise: it has switched itself off.
 The laws of z are in scales.py, how such weights act in group.py.
@@ -28,6 +29,8 @@ from nescio.families.scales import LogNormal, Scales, Signed
 from nescio.laws.sparse import HalfLogUniform
 from nescio.weights import Action
 
+FAR = 6.0  # nats
+
 
 @final
 class Scaled(Factor):
@@ -46,7 +49,8 @@ class Scaled(Factor):
         self.scales: Scales
         if above is not None and scale.scale is not None:
             under = scale.scale.index
-            level = sizes(weights, under, power * above.start) / power
+            size = sizes(weights, under, power * above.start) / power
+            level = torch.where((size - above.start).abs() > FAR, size, above.start)
             self.scales = LogNormal(scale.start - above.start[under], sd, power, LogNormal(level, sd, power), under)
             start = self.scales.middle().detach()
         else:
