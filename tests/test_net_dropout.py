@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -108,8 +109,6 @@ def test_training_with_the_networks_own_dropout() -> None:
     naive = model.log_prob(part.at_mean().sample(1), x, y).sum() - part.q.call().divergence().detach()
     assert part.info["elbo"] < float(naive) - 1 and part.info["elbo_se"] > 0
     assert posterior.predict(x, draws=10).draws.mean.shape == (10, 60, 1)
-    with pytest.raises(UnsupportedError, match="masks"):
-        fit(model, (x, y), VI(NetDropout(), epochs=1, hold_out=0.2))
 
 
 class Folds(nn.Module):
@@ -130,3 +129,13 @@ def test_dropout_out_of_reach_is_refused() -> None:
         posterior = Variational.around(NetDropout(), Model(net, Normal(0.0, 1.0), Noise_(SD)))
         with pytest.raises(UnsupportedError, match=message):
             posterior.functions(x, 2, 0)
+
+
+def test_the_best_epoch_is_judged_by_rows_held_out() -> None:
+    """Masks of units are no weights: held-out rows are predicted by functions, and training returns to the best epoch."""
+    x = Noise(0).at("x").normal(60, 2)
+    net = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Dropout(0.2), nn.Linear(8, 1))
+    model = Model(net, Normal(0.0, 1.0), Noise_(0.3))
+    posterior = fit(model, (x, x[:, :1]), VI(NetDropout(), epochs=5, hold_out=0.2))
+    held = posterior.info["held_out"]
+    assert len(held) == 5 and all(math.isfinite(each) for each in held) and max(held) > held[0]

@@ -128,10 +128,14 @@ def lengths(loss: NegativeELBO, draws: int) -> tuple[Tensor, Tensor]:
     posterior, total = Variational(target.model, loss.q, loss.statistics, {}), torch.zeros_like(divergence)
     for start in range(0, target.size, CHUNK):  # draws are more than weights
         x, y = target.source.rows(torch.arange(start, min(start + CHUNK, target.size)))
-        with unvalidated():
-            each = log_density(target.model.observe(*posterior.functions(x, draws, seed=0)), y, lead=2)
-        total += each.double().sum(1) / target.temperature
+        total += by_functions(posterior, x, y, draws).sum(1) / target.temperature
     return total, divergence
+
+
+def by_functions(posterior: Variational, x: Any, y: Any, draws: int) -> Tensor:
+    """Log densities under coherent functions, always the same ones, (draws, points): for families whose draws are more than weights."""
+    with unvalidated():
+        return log_density(posterior.model.observe(*posterior.functions(x, draws, seed=0)), y, lead=2).double()
 
 
 @final

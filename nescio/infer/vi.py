@@ -24,7 +24,7 @@ from nescio.errors import InputError
 from nescio.families.approximation import Approximation
 from nescio.families.family import Family
 from nescio.families.mean_field import MeanField
-from nescio.infer.elbo import NegativeELBO, lengths
+from nescio.infer.elbo import NegativeELBO, by_functions, lengths
 from nescio.infer.elbo_code import CompiledELBO
 from nescio.infer.elbo_graph import RecordedELBO
 from nescio.infer.iterative import Iterative, from_network, minibatch
@@ -226,13 +226,16 @@ def described(error: Tensor, complexity: Tensor) -> dict[str, float]:
 
 def predicted(target: Target, loss: NegativeELBO, noise: Noise) -> Tensor:
     """Mean log predictive density of the held-out rows, by the same few draws at every epoch. (1,)"""
-    model, held = target.model, target.held
+    model, held, params = target.model, target.held, {}
     assert held is not None
-    with noise.scope():
-        params = model.named(loss.q.draws(JUDGES))
-    params |= {name: b.expand(JUDGES, *b.shape) for name, b in loss.statistics.items()}
+    posterior = Variational(model, loss.q, loss.statistics, {})
+    if loss.q.family.of_weights:
+        with noise.scope():
+            params = model.named(loss.q.draws(JUDGES))
+        params |= {name: b.expand(JUDGES, *b.shape) for name, b in loss.statistics.items()}
     total = torch.zeros(1, dtype=torch.float64)
     for start in range(0, held.size, CHUNK):
-        each = model.log_prob(params, *held.rows(torch.arange(start, min(start + CHUNK, held.size))))  # (draws, points)
+        x, y = held.rows(torch.arange(start, min(start + CHUNK, held.size)))
+        each = model.log_prob(params, x, y) if params else by_functions(posterior, x, y, JUDGES)  # (draws, points)
         total += (each.double().logsumexp(0) - math.log(JUDGES)).sum().cpu()
     return total / held.size
