@@ -4,11 +4,13 @@ ResNet-20 with filter response norm and swish, prior N(0, 1/5) on every number, 
 probabilities of the 10,000 test images (cifar10_reference of the data folder). Trained on all of CIFAR-10 where its files are at hand
 (--cifar10, see cifar10_files.py), else on the 10,000 images of the data folder and scored on its 2,000. `agreement`: part of the images for
 which both would answer the same; `TV`: mean total variation. Members and chains run side by side, eight to a call, products in bfloat16 on
-a GPU. Samplers start at roughly trained networks and have half of their epochs to find their way; `epochs` is the cost of one chain.
+a GPU. Samplers start at networks of a few epochs, for their noise soon covers what was learned; `--epochs` is what a network of the
+ensemble gets, the others have their multiple of it. Chains that overflow are left out and counted. Published numbers stand beside ours
+without a verdict: the kept reference (91.4 % right) is not the run of the table (89.6 %), and theirs cost a thousand times as much.
 
-    python reproduce/cifar_hmc.py --device cuda --cifar10 FOLDER [--epochs 60] [--only SGHMC ensemble] [--seeds 1] [--budget SECONDS]
+    python reproduce/cifar_hmc.py --device cuda --cifar10 FOLDER [--epochs 30] [--only SGHMC ensemble] [--seeds 1] [--budget SECONDS]
 
-Each finished posterior is a line of cifar_hmc.rows.jsonl, and its probabilities are kept beside it: `all averaged` is made of them.
+Each finished posterior is a line of cifar_hmc.rows.jsonl, and its probabilities are kept beside it: averages over methods are made of them.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ from nescio.laws import Normal
 from nescio.likelihoods import Categorical
 from nescio.nets import FilterResponseNorm, resnet20
 from nescio.noise import Noise
+from nescio.posterior.draws import Draws
 from nescio.posterior.gaussian import GaussianPosterior
 from nescio.predictive import Drawn
 
@@ -97,36 +100,40 @@ def load(folder: Path | None) -> Data:
 
 def methods(epochs: int, steps: int, batch: int, scale: float = 1.0) -> dict[str, Callable[[], Method]]:
     """`steps`: of an epoch. Step sizes are of the sum over 50,000 images, for fewer images larger in proportion, and times `scale`."""
-    n, half = steps * batch, max(1, epochs // 2)
+    n, part = steps * batch, lambda share: max(1, round(share * epochs))
     unit = scale * 50_000 / n
-    draws, thin = max(1, epochs - half), max(1, steps)  # a draw an epoch
-    map_, begin = (MAP(epochs=max(1, e), lr=3e-3, batch_size=batch) for e in (half, epochs // 6))
-    common: dict[str, Any] = {"draws": draws, "warmup": half * steps, "thin": thin, "batch_size": batch}
-    few = {
-        **common,
-        "draws": max(2, epochs // 2),
-        "warmup": 0,
-        "thin": max(1, steps // 2),
-    }  # in the last 30 % of cycles
+    map_, begin = (MAP(epochs=part(share), lr=3e-3, batch_size=batch) for share in (1 / 2, 1 / 10))
+    # a draw an epoch after two thirds as many epochs to find the way
+    walk: dict[str, Any] = {
+        "draws": part(4 / 3),
+        "warmup": part(2 / 3) * steps,
+        "thin": max(1, steps),
+        "batch_size": batch,
+    }
+    # three cycles of two thirds of the epochs each; a draw each half epoch in the last quarter of a cycle
+    turns: dict[str, Any] = {"draws": max(3, part(1)), "warmup": 0, "thin": max(1, steps // 2), "batch_size": batch}
     return {
-        "SGD": lambda: 1 * MAP(epochs=epochs, lr=3e-3, batch_size=batch),
-        "ensemble": lambda: MEMBERS * MAP(epochs=epochs, lr=3e-3, batch_size=batch),
-        "SGLD": lambda: MEMBERS * (begin >> SGLD(step_size=3e-6 * unit, **common)),
-        "SGHMC": lambda: MEMBERS * (begin >> SGHMC(step_size=1.5e-6 * unit, friction=0.05, **common)),
         "cyclical SGHMC": lambda: (
-            MEMBERS
-            * (begin >> SGHMC(step_size=3e-6 * unit, friction=0.05, schedule=Cycles(max(1, epochs // 30), 0.7), **few))
+            MEMBERS * (begin >> SGHMC(step_size=3e-6 * unit, friction=0.05, schedule=Cycles(3, 0.75), **turns))
         ),
-        "MFVI": lambda: map_ >> VI(MeanField(sd=0.01), epochs=half, lr=1e-3, batch_size=batch),
+        "ensemble": lambda: MEMBERS * MAP(epochs=epochs, lr=3e-3, batch_size=batch),
+        "SGHMC": lambda: MEMBERS * (begin >> SGHMC(step_size=1.5e-6 * unit, friction=0.05, schedule=rising, **walk)),
+        "MFVI": lambda: map_ >> VI(MeanField(sd=0.01), epochs=part(4 / 3), lr=5e-3, batch_size=batch),
+        "SGD": lambda: 1 * MAP(epochs=epochs, lr=3e-3, batch_size=batch),
+        "SGLD": lambda: MEMBERS * (begin >> SGLD(step_size=1e-6 * unit, **walk)),
         "MC dropout": lambda: VI(BernoulliDropout(0.05), epochs=epochs, lr=3e-3, batch_size=batch),
         "SWAG": lambda: (
-            MEMBERS * (map_ >> SWAG(epochs=max(2, half), lr=0.01, batch_size=batch, every=max(1, steps // 2)))
+            MEMBERS * (map_ >> SWAG(epochs=max(2, part(1 / 2)), lr=0.01, batch_size=batch, every=max(1, steps // 2)))
         ),
         "Laplace": lambda: map_ >> Laplace().on(HEAD),
     }
 
 
 NAMES = tuple(methods(2, 1, 1))
+AVERAGES = {
+    "samplers and ensemble": ("ensemble", "SGHMC", "cyclical SGHMC"),
+    "all averaged": tuple(name for name in NAMES if name != "SGD"),
+}
 
 
 def train(job: Job, until: float, device: str, folder: Path | None, kept: Path) -> Line:
@@ -138,7 +145,17 @@ def train(job: Job, until: float, device: str, folder: Path | None, kept: Path) 
         net = Autocast(resnet20() if not job["images"] else tiny(), job["method"] not in WHOLE).to(device)
     model = Model(net, Normal(0.0, 5**-0.5), Categorical())
     method = methods(job["epochs"], len(data.x) // batch, batch, job["scale"])[job["method"]]()
-    posterior = fit(model, (data.x.to(device), data.y.to(device)), method, seed=job["seed"])
+    posterior = fit(
+        model,
+        (data.x.to(device), data.y.to(device)),
+        method,
+        seed=job["seed"],
+        compile=True if device != "cpu" else None,
+    )
+    chains = len(posterior.theta) if isinstance(posterior, Draws) else 1
+    if isinstance(posterior, Draws):
+        posterior = finite(posterior)
+        chains -= len(posterior.theta)
     if isinstance(posterior, GaussianPosterior) and job["method"] == "Laplace":
         predictive = posterior.linearize().predict(data.x_test.to(device), draws=100)
     else:
@@ -149,7 +166,19 @@ def train(job: Job, until: float, device: str, folder: Path | None, kept: Path) 
     scores = score(found, data)
     print(job["method"], {key: round(value, 4) for key, value in scores.items()}, flush=True)
     info = {key: posterior.info[key] for key in ("mixing", "compiled") if key in posterior.info}
-    return scores | {"count": posterior.count(), "images_used": len(data.x), "info": repr(info)[:500]}
+    used = {"count": posterior.count(), "images_used": len(data.x), "chains lost": chains if posterior.count() else 0}
+    return scores | used | {"info": repr(info)[:500]}
+
+
+def finite(posterior: Draws) -> Draws:
+    """Without the chains that a step too long has sent away."""
+    fine = posterior.theta.isfinite().flatten(1).all(1).nonzero()[:, 0].tolist()
+    return Draws.join([posterior.chains(slice(i, i + 1)) for i in fine], posterior.info)
+
+
+def rising(t: float) -> float:
+    """From a tenth to all in the first twentieth of a run: a trained network lies in a narrower place than draws do."""
+    return min(1.0, 0.1 + 18 * t)
 
 
 def tiny() -> nn.Sequential:
@@ -181,13 +210,14 @@ def table(found: Sequence[Line], data: Data, kept: Path, whole: bool) -> Iterato
             said = PUBLISHED.get(method) if i < 3 else None
             extra = {"published": said[i], "mark": said[3]} if said else {}
             yield Expectation(method, metric, means[method, metric], len(own), **extra)  # type: ignore[arg-type]
-    paths = [kept / f"{name_of(line['job'])}.npz" for line in found if line["job"]["method"] != "SGD"]
-    held = [torch.from_numpy(np.load(path)["probs"]).float() for path in paths if path.exists()]
-    if len(held) > 1:
-        mixed = torch.stack(held).mean(0)
-        for metric, value in score(mixed / mixed.sum(-1, keepdim=True), data).items():
-            means["all averaged", metric] = value
-            yield Expectation("all averaged", metric, value, len(held))
+    for name, parts in AVERAGES.items():
+        paths = [kept / f"{name_of(line['job'])}.npz" for line in found if line["job"]["method"] in parts]
+        held = [torch.from_numpy(np.load(path)["probs"]).float() for path in paths if path.exists()]
+        if len(held) > 1:
+            mixed = torch.stack(held).mean(0)
+            for metric, value in score(mixed / mixed.sum(-1, keepdim=True), data).items():
+                means[name, metric] = value
+                yield Expectation(name, metric, value, len(held))
     best = max(value for (_, metric), value in means.items() if metric == "agreement")
     least = min(value for (_, metric), value in means.items() if metric == "total variation")
     name, says = "the nearest of all", "as near as published SGHMC"
@@ -208,7 +238,7 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
     options(parser)
     parser.add_argument("--cifar10", type=Path, help="folder of the whole set, as cifar10_files.py makes it")
     parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--epochs", type=int, default=60)
+    parser.add_argument("--epochs", type=int, default=30)
     parser.add_argument("--scale", type=float, default=1.0, help="factor on the samplers' step sizes")
     parser.add_argument("--only", nargs="*", choices=NAMES, default=NAMES)
     given = parser.parse_args(arguments)

@@ -1,6 +1,6 @@
 """A LeNet that has seen digits is shown something else: how sure is it, and can digits be told from the rest by its confidence?
 
-    python reproduce/ood_mnist.py --device cuda [--seeds 5] [--epochs 40] [--kinds map ensemble dropout bbb] [--budget SECONDS]
+    python reproduce/ood_mnist.py --device cuda [--workers 4] [--seeds 5] [--epochs 40] [--kinds map bbb] [--budget SECONDS]
 
 After Daxberger et al. (2021, "Laplace Redux", Table 1): LeNet on MNIST, Adam 1e-3 with a cosine, batch 128, weight decay 5e-4; confidence
 is the mean of the largest probability on images outside (lower is better), AUROC that of the same number. Methods: MAP; an ensemble;
@@ -8,22 +8,22 @@ Laplace of the last layer and of all weights, Kronecker-factored, linearised wit
 SWAG from the same mode; MC dropout; Bayes by Backprop. A job trains once and serves all methods that start from its mode.
 
 Not the paper's: fewer epochs; LeNet-5 of Caffe, with ReLUs; the sets outside are Fashion-MNIST, notMNIST and Omniglot, where the paper has
-Fashion-, K- and E-MNIST; Bayes by Backprop has its full divergence, theirs a tenth of it, and no flipout by layers. So their means stand
-beside ours without a verdict; read: the reproduction's own (third party), from memory the others.
+Fashion-, K- and E-MNIST; Bayes by Backprop has its full divergence, theirs a tenth of it, no flipout by layers, and a prior
+N(0, 0.1). So their means stand beside ours without a verdict; read: the reproduction's own (third party), from memory the others.
 """
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from evidence import write
-from jobs import Line, done, options
 from ood_data import OUTSIDE, digits, outside
+from resumable import Job, Line, finish, options
 from torch import Tensor, nn
 
 from nescio import Model, Posterior, Predictive, evidence, fit
@@ -132,10 +132,10 @@ def methods(job: Line, data: tuple[Tensor, Tensor]) -> dict[str, tuple[Any, Line
     return found
 
 
-def work(job: Line, device: str, quick: bool) -> Line:
+def work(job: Job, until: float, device: str) -> Line:
     x, y, x_test, y_test = digits()
     out = {name: outside(name) for name in OUTSIDE}
-    if quick:
+    if job["quick"]:
         x, y, x_test, y_test = x[:64], y[:64], x_test[:20], y_test[:20]
         out = {name: images[:10] for name, images in out.items()}
     data, inside = (x.to(device), y.to(device)), (x_test.to(device), y_test.to(device))
@@ -183,23 +183,26 @@ def show(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
-    parser = options(__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options(parser)
+    parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--epochs", type=int, default=40)
     parser.add_argument("--kinds", nargs="*", choices=list(KINDS), default=list(KINDS))
     chosen = parser.parse_args(arguments)
     if chosen.quick:
         chosen.seeds, chosen.epochs = 1, 1
-    jobs = [{"kind": k, "seed": s, "epochs": chosen.epochs} for s in range(chosen.seeds) for k in chosen.kinds]
-    path: Path = chosen.out / f"ood_mnist{'.quick' if chosen.quick else ''}.rows.jsonl"
-    found = done(jobs, path, lambda job: work(job, chosen.device, chosen.quick), chosen.budget, chosen.device)
+    common = {"epochs": chosen.epochs, "quick": chosen.quick}
+    jobs: list[Job] = [{"kind": k, "seed": s, **common} for s in range(chosen.seeds) for k in chosen.kinds]
+    path = chosen.rows or chosen.out / f"ood_mnist{'.quick' if chosen.quick else ''}.rows.jsonl"
+    run = partial(work, device=chosen.device)
+    found = finish(jobs, run, path, chosen.device, chosen.workers, chosen.budget)
     if not found:
-        print("nothing is done yet")
         return []
     rows = rows_of(found)
     command = "python reproduce/ood_mnist.py" + (" --quick" if chosen.quick else f" --epochs {chosen.epochs}")
-    seeds = sorted({line["seed"] for line in found})
+    seeds = sorted({line["job"]["seed"] for line in found})
     write("ood_mnist", command, rows, seeds, chosen.quick, chosen.out, found[0]["made"])
-    print(f"{show(rows)}\n{len(jobs) - len(found)} jobs left")
+    print(show(rows))
     return rows
 
 
