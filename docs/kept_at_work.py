@@ -97,6 +97,24 @@ def bandit() -> str:
     return grid("bandit", {"regret": ("regret", 0), "regret a decision, last quarter": ("a decision, last quarter", 2)})
 
 
+def explained() -> str:
+    """By table and method: how many times the variance of all rows a quarter of them leaves."""
+    if not (kept.RESULTS / "explained_away.json").exists():
+        return NOT_YET
+    found = kept.kept("explained_away")
+    sets, methods = (list(dict.fromkeys(row.split(": ")[i] for row, _ in found)) for i in (0, 1))
+
+    def ratio(name: str, method: str, kind: str) -> str:
+        a, b = (found[f"{name}: {method}", f"{kind}, {part} of the rows"]["ours"] for part in ("0.25", "1"))
+        return number(a / b, 2)
+
+    lines = [
+        (method, *(ratio(name, method, kind) for name in sets for kind in ("epistemic", "aleatoric")))
+        for method in methods
+    ]
+    return table(("", *(f"{name}, {kind}" for name in sets for kind in ("epistemic", "aleatoric"))), lines)
+
+
 def rates() -> str:
     path = kept.RESULTS / "compression.json"
     if not path.exists():
