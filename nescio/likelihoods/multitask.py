@@ -3,7 +3,8 @@
     MultiTask(depth=Gaussian(Learned(1.)), seg=Categorical(Learned(1.)))
 
 The network returns a dictionary with these keys, and so does the data; labels that only some rows have are `Masked`. The log density is
-the sum, in which a noise scale σ acts as the weight 1/(2σ²) of a squared error (1/σ² of a cross-entropy) and as its own penalty.
+the sum, in which a noise scale σ acts as the weight 1/(2σ²) of a squared error and as its own penalty. Of classes it is the temperature,
+softmax(f / σ²), for which the paper takes the weight 1/σ² of a cross-entropy: a last layer that is free to grow can undo it.
 """
 
 from __future__ import annotations
