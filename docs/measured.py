@@ -114,7 +114,7 @@ def beside_others() -> str:
         lines.append(f"| {library.replace('_', ' ')} | {' | '.join(cells)} | {100 * whole:.1f}% |")
     lines += [
         "",
-        "Means of NLL hide single rows, far outside every interval, that weigh as much as all others. Wine has whole numbers as its target, "
+        "Means of NLL hide single rows, far outside every interval, that weigh as much as all others. The target of wine is whole numbers, "
         "so NLL has no floor there: narrow densities on these numbers win without knowing more.",
     ]
     return "\n".join(lines)
