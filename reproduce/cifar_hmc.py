@@ -152,10 +152,10 @@ def train(job: Job, until: float, device: str, folder: Path | None, kept: Path) 
         seed=job["seed"],
         compile=True if device != "cpu" else None,
     )
-    chains = len(posterior.theta) if isinstance(posterior, Draws) else 1
+    lost = 0
     if isinstance(posterior, Draws):
-        posterior = finite(posterior)
-        chains -= len(posterior.theta)
+        lost, posterior = len(posterior.theta), finite(posterior)
+        lost -= len(posterior.theta)
     if isinstance(posterior, GaussianPosterior) and job["method"] == "Laplace":
         predictive = posterior.linearize().predict(data.x_test.to(device), draws=100)
     else:
@@ -166,7 +166,7 @@ def train(job: Job, until: float, device: str, folder: Path | None, kept: Path) 
     scores = score(found, data)
     print(job["method"], {key: round(value, 4) for key, value in scores.items()}, flush=True)
     info = {key: posterior.info[key] for key in ("mixing", "compiled") if key in posterior.info}
-    used = {"count": posterior.count(), "images_used": len(data.x), "chains lost": chains if posterior.count() else 0}
+    used = {"count": posterior.count(), "images_used": len(data.x), "chains lost": lost}
     return scores | used | {"info": repr(info)[:500]}
 
 
