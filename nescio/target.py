@@ -12,17 +12,17 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import torch
 from torch import Tensor
 from torch.func import vmap
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
-from nescio.bound import Batch, Bound, Move, evaluate, take, train
+from nescio.batch import Batch, Gradient, Move, take
 from nescio.compiled import Compiled, looped
 from nescio.data.source import Source
-from nescio.errors import InputError
+from nescio.errors import InputError, UnsupportedError
 from nescio.handed import Handed, Recorder
 from nescio.laws.law import unvalidated
 from nescio.model import Model
@@ -248,6 +248,51 @@ class Target:
     def _each(self, function: Callable[[Tensor], Tensor], stacked: Tensor) -> Tensor:
         with unvalidated():
             return vmap(function)(stacked) if len(stacked) > 1 else function(stacked[0])[None]
+
+
+class Bound(NamedTuple):
+    """A target on one batch, as moves see it: a Gradient."""
+
+    target: Target
+    batch: Batch
+    prior: bool  # whether it counts here: rows in shards have it once
+
+    def __call__(self, u: Tensor) -> tuple[Tensor, Tensor]:
+        """Log density and gradient."""
+        if self.target.shards(self.batch) > 1:
+            return self.target.value_and_grad(u, self.batch)
+        return self.gradient(u, {}, training=False)[:2]
+
+    def gradient(self, u: Tensor, statistics: Params, training: bool) -> tuple[Tensor, Tensor, Params]:
+        self.check()
+        # written down once: a compiler that melts it into its uses would work it out again for every row of the data
+        u = u.detach().as_strided(u.shape, u.stride()).requires_grad_()
+        if training:
+            value, after = self.target.log_posterior(u, self.batch, statistics)
+        else:
+            value, after = self.target._evaluate(u, self.batch, {}, jacobian=True, training=False, prior=self.prior)
+        (gradient,) = torch.autograd.grad(value.sum(), u)
+        return value.detach(), gradient, {name: b.detach() for name, b in after.items()}
+
+    def check(self) -> None:
+        if self.target.model.network.recomputes(take(self.batch.x) if self.batch.own else self.batch.x):
+            raise UnsupportedError(
+                "a network must not be called again on the way back, when its weights are others",
+                "torch.utils.checkpoint in it",
+                "switch it off (rows are summed in parts where memory is short), or use VI",
+            )
+
+
+def evaluate(gradient: Gradient, u: Tensor) -> tuple[Tensor, Tensor]:
+    """The move that goes nowhere."""
+    return gradient(u)
+
+
+def train(bound: Bound, u: Tensor, *buffers: Tensor) -> tuple[Tensor, ...]:
+    """Log density in training mode, its gradient, and the buffers after it."""
+    names = [name for name, _ in bound.target.model.network.net.named_buffers()]
+    value, gradient, after = bound.gradient(u, dict(zip(names, buffers, strict=True)), training=True)
+    return value, gradient, *(after[name] for name in names)
 
 
 def split(tensors: Sequence[Tensor], counts: Sequence[int]) -> list[Sequence[Tensor]]:

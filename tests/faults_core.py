@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch import distributions as td
 from torch.nn.functional import softplus
 
-from nescio.bound import Batch
+from nescio.batch import Batch
 from nescio.data.source import source
 from nescio.infer import MAP, fit
 from nescio.infer import map as map_module

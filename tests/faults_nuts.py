@@ -20,7 +20,7 @@ from scipy import stats
 from targets import DOUBLE, Known, conjugate, correlated_gaussian, plain, skewed
 from torch import Tensor
 
-from nescio.bound import Gradient
+from nescio.batch import Gradient
 from nescio.data.source import source
 from nescio.infer import leaf
 from nescio.infer.adapt import Dense, Diagonal, Metric, remade

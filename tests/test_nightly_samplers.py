@@ -18,7 +18,7 @@ from test_nightly import SEED
 from torch import Tensor, nn
 
 from nescio import Model
-from nescio.bound import Batch
+from nescio.batch import Batch
 from nescio.data.source import source
 from nescio.infer import HMC, MALA, NUTS, AdjustedMCLMC, Metropolis
 from nescio.infer.sampler import Sampler

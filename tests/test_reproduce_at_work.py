@@ -90,7 +90,7 @@ def test_active_goes_on_when_its_time_is_up(script: Script, tmp_path: Path, monk
     module = script("active_mnist")
     x, y = (255 * Noise(0).uniform(60, 28, 28)).byte(), torch.arange(60) % 10
     monkeypatch.setattr(module, "digits", lambda: (x, y, x[:20], y[:20]))
-    job = {"acquire": "Random", "seed": 0, "rounds": 2, "batch": 10, "candidates": 20, "quick": True}
+    job = {"acquire": "Random", "seed": 0, "rounds": 2, "epochs": 1, "batch": 10, "candidates": 20, "quick": True}
     assert module.run(job, 0.0, "cpu", tmp_path) is None  # over after the first round
     assert module.run(job, math.inf, "cpu", tmp_path)["labels"] == [20, 30, 40]
 

@@ -14,7 +14,7 @@ from typing import Any, final
 
 import torch
 
-from nescio.bound import Batch
+from nescio.batch import Batch
 from nescio.data.source import Source
 from nescio.errors import InputError
 from nescio.infer.adapt import StepSize

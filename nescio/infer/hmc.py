@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, final
 import torch
 from torch import Tensor
 
-from nescio.bound import Batch, Gradient
+from nescio.batch import Batch, Gradient
 from nescio.data.source import Source
 from nescio.infer.adapt import Metric, Moments, StepSize, Windows, identity, remade
 from nescio.infer.journey import Course, Journey, side_by_side, stride

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from nescio.bound import Batch, Gradient
+from nescio.batch import Batch, Gradient
 from nescio.noise import Noise
 from nescio.target import Target
 

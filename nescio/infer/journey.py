@@ -13,7 +13,7 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
-from nescio.bound import Batch, Gradient, Move
+from nescio.batch import Batch, Gradient, Move
 from nescio.infer.adapt import Metric
 from nescio.target import Target
 

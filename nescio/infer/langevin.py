@@ -17,7 +17,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from nescio.bound import Batch
+from nescio.batch import Batch
 from nescio.data.source import Source
 from nescio.infer.adapt import Moments, StepSize, identity
 from nescio.infer.hmc import DIVERGENT, Info, State, adapt, summary

@@ -14,7 +14,7 @@ from operator import and_
 import torch
 from torch import Tensor
 
-from nescio.bound import Gradient
+from nescio.batch import Gradient
 from nescio.infer.adapt import remade
 from nescio.infer.hmc import DIVERGENT, Began, energy_error, leap
 from nescio.infer.tree import GOING, LEAVES, STATE, Stretch, Told, Trees, at, blocks, deepest, replaced

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from nescio.bound import Batch
+from nescio.batch import Batch
 from nescio.data.source import Source
 from nescio.errors import InputError
 from nescio.infer.iterative import Iterative, from_network, minibatch

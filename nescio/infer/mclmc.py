@@ -15,7 +15,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from nescio.bound import Batch, Gradient
+from nescio.batch import Batch, Gradient
 from nescio.data.source import Source
 from nescio.infer.isokinetic import Plan, Point, Tuning, correlation_time, normalise, refresh, step
 from nescio.infer.journey import side_by_side, stride

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple, final
 import torch
 from torch import Tensor
 
-from nescio.bound import Batch
+from nescio.batch import Batch
 from nescio.data.source import Source
 from nescio.infer.adapt import Diagonal, Metric, Moments, StepSize, Windows, identity
 from nescio.infer.hmc import LEAST_DRAWS

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple, final
 import torch
 from torch import Tensor
 
-from nescio.bound import Batch
+from nescio.batch import Batch
 from nescio.data.source import Source
 from nescio.errors import InputError
 from nescio.infer.adapt import Moments, StepSize, identity

@@ -15,7 +15,7 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
-from nescio.bound import Batch
+from nescio.batch import Batch
 from nescio.infer.stochastic import Info, StochasticGradient
 from nescio.noise import Noise
 from nescio.posterior.posterior import Ends

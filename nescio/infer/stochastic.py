@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from nescio.bound import Batch
+from nescio.batch import Batch
 from nescio.data.source import Source
 from nescio.errors import InputError
 from nescio.infer.iterative import minibatch

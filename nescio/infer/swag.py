@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, final
 import torch
 from torch import Tensor
 
-from nescio.bound import Batch
+from nescio.batch import Batch
 from nescio.data.source import Source
 from nescio.errors import InputError
 from nescio.infer.iterative import Iterative, from_network, join, minibatch

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from nescio.bound import Batch, take
+from nescio.batch import Batch, take
 from nescio.data.source import Source, source
 from nescio.errors import InputError
 from nescio.families.approximation import Approximation

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from nescio.bound import Batch
+from nescio.batch import Batch
 from nescio.data.source import source
 from nescio.infer import HMC, MALA, Metropolis
 from nescio.infer.sampler import Sampler
