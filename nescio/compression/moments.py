@@ -97,10 +97,9 @@ def nats(posterior: Variational) -> Params:
         for factor in call.factors:
             block = factor.blocks[0]
             if isinstance(factor, Scaled):
-                laws = [call.law_for(factor, b) for b in factor.blocks]
-                own = scale_nats(factor, laws[0])
-                for i, (part, b, law) in enumerate(zip(factor.inner(), factor.weights, laws[1:], strict=False)):
-                    index = factor.index(i)
+                own = scale_nats(factor, call.law_for(factor, block))
+                for i, (part, b) in enumerate(zip(factor.inner(), factor.weights, strict=True)):
+                    index, law = factor.index(i), call.law_for(factor, b)
                     shared = (own / count(factor, len(own)))[index]
                     found[b.name] = (gaussian_nats(part.loc, part.sd, law) + shared).view(b.shape)
             elif isinstance(factor, Proportional) and call.layout.constant.get(block.name) is not None:
