@@ -6,7 +6,7 @@ batches of 128, Adam 1e-3, the 128 units under N(0, 1/5) (their weight decay 2.5
 Tested on the official 10,000 images. Beside BALD the batch of ten that teaches most together (BatchBALD, Kirsch et al., 2019).
 
 The paper's 50 epochs are 50 steps as long as there are no more than 128 labels, and 400 at the end. The reproduction whose numbers
-are known has the same 50, but hands the trained network on from round to round. --epochs says how many here.
+are known has the same 50, but by the look of its code hands the trained network on from round to round. --epochs says how many here.
 
     python reproduce/active_mnist.py --device cuda [--workers 6] [--epochs 50] [--candidates 2000] [--rounds 98] [--seeds 3]
                                      [--only BALD Random] [--budget SECONDS]

@@ -53,6 +53,7 @@ def table(lines: Sequence[Line]) -> list[dict[str, Any]]:
                 "ours": mean(f["rate"] for f in found),
                 "checklist": ["000-36"],
                 "n": len(own),
+                "made": {key: own[0]["made"][key] for key in ("commit", "machine")},  # lines come from several runs
                 "error %": mean(f["error"] for f in found),
                 "se": stdev(f["error"] for f in found) / len(found) ** 0.5 if len(found) > 1 else None,
                 "error % before": mean(line["error, mean"] for line in own),

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from nescio.compression import choice, content, flow, precision, shrinking, spaces
 from nescio.compression.coder import Decoder, Encoder
-from nescio.families import group, layout, scaled
+from nescio.families import group, layout, mean_field, scaled
 from nescio.families import scales as scale_laws
 from nescio.laws import HalfCauchy
 
@@ -110,6 +110,10 @@ def scales_above_do_not_act(m: M) -> None:
     m.setattr(scale_laws.LogNormal, "level", lambda self, index=None: right(self) if index is None else 0.0)
 
 
+def scales_beside_their_scale(m: M) -> None:
+    m.setattr(mean_field, "above", lambda scale, blocks: None)
+
+
 def scales_act_twice(m: M) -> None:
     right = scale_laws.LogNormal.z
 
@@ -173,6 +177,10 @@ def divergence() -> None:
     scales.check_divergence(HalfCauchy(1.0).per("input"), 150)
 
 
+def switches_off() -> None:
+    scales.test_inputs_without_a_say_switch_off_under_a_horseshoe()
+
+
 def nested_action() -> None:
     scales.check_acting("linear", "input", 30, HalfCauchy(0.5).per("net"))
 
@@ -198,6 +206,7 @@ FAULTS = [
     Fault("scales: the law of scaled weights for weights before", weights_at_their_scale, divergence),
     Fault("scales: E[z] without half the variance", mean_of_the_logarithm, moments),
     Fault("scales: the log-uniform law on half of the line only", half_the_line, scales.check_signed),
+    Fault("scales: independent of what scales them", scales_beside_their_scale, switches_off),
     Fault("scales: what scales the scales costs nothing", scales_above_are_free, lambda: scales.check_divergence(scales.NESTED, 150)),
     Fault("scales: what scales the scales does not act in training", scales_above_do_not_act, nested_action),
     Fault("scales: act twice in training", scales_act_twice, lambda: scales.check_acting("linear", "input", 30)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 
 from nescio import Model, fit, load
 from nescio.compression import GroupSignalToNoise, moments
+from nescio.compression.rules import log_alpha
 from nescio.data.source import source
 from nescio.families import Approximation, Family, MeanField, MultiplicativeFlow, Scaled
 from nescio.families.independent import Gaussian as Independent
@@ -314,6 +316,26 @@ def test_per_layer_and_per_weight_scales_stay_centred() -> None:
     for law in (HalfCauchy(1.0).per("layer"), HalfCauchy(1.0)):
         model = Model(mlp(2, 3, 1), Normal(0.0, law), Gaussian(1.0))
         assert all(isinstance(part, Independent) for part in Variational.around(MeanField(), model).q.parts())
+
+
+@pytest.mark.parametrize("law", [HalfCauchy(1.0).per("input"), NESTED], ids=repr)
+def test_log_alpha_of_a_group_is_that_of_its_scale(law: Law) -> None:
+    """log(Var z / E[z]²) by the moments of q, the spread of what scales the scales included."""
+    _, q, factor = group(law, sd=0.2)
+    factor.begin()
+    first, second = (moment.detach() for moment in factor.scales.moments())
+    torch.testing.assert_close(log_alpha(factor.scales).detach(), (second / first.square() - 1).log())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("law", "truth"),
+    [(HalfCauchy(0.7), stats.halfcauchy(0, 0.7)), (HalfNormal(0.7), stats.halfnorm(0, 0.7))],
+    ids=["half-Cauchy", "half-normal"],
+)
+def test_quantiles_of_half_laws(law: HalfCauchy | HalfNormal, truth: Any) -> None:
+    levels = torch.tensor([0.01, 0.5, 0.99], dtype=DOUBLE)
+    found = law.distribution(torch.tensor(0.7, dtype=DOUBLE)).icdf(levels)
+    assert found.numpy() == pytest.approx(truth.ppf(levels.numpy()), rel=1e-10)
 
 
 def test_a_covariance_with_random_scales_stays_centred() -> None:

@@ -132,7 +132,7 @@ def test_dropout_out_of_reach_is_refused() -> None:
 
 
 def test_the_best_epoch_is_judged_by_rows_held_out() -> None:
-    """Masks of units are no weights: held-out rows are predicted by functions, and training returns to the best epoch."""
+    """Masks of units are no weights: held-out rows are predicted by functions, better after some training."""
     x = Noise(0).at("x").normal(60, 2)
     net = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Dropout(0.2), nn.Linear(8, 1))
     model = Model(net, Normal(0.0, 1.0), Noise_(0.3))
