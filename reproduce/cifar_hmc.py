@@ -110,11 +110,11 @@ def methods(epochs: int, steps: int, batch: int, scale: float = 1.0) -> dict[str
         "thin": max(1, steps),
         "batch_size": batch,
     }
-    # three cycles of two thirds of the epochs each; a draw each half epoch in the last quarter of a cycle
-    turns: dict[str, Any] = {"draws": max(3, part(1)), "warmup": 0, "thin": max(1, steps // 2), "batch_size": batch}
+    # six cycles, a mode each, of two thirds of the epochs; a draw each half epoch in the last quarter of a cycle
+    turns: dict[str, Any] = {"draws": max(6, part(2)), "warmup": 0, "thin": max(1, steps // 2), "batch_size": batch}
     return {
         "cyclical SGHMC": lambda: (
-            MEMBERS * (begin >> SGHMC(step_size=3e-6 * unit, friction=0.05, schedule=Cycles(3, 0.75), **turns))
+            MEMBERS * (begin >> SGHMC(step_size=3e-6 * unit, friction=0.05, schedule=Cycles(6, 0.75), **turns))
         ),
         "ensemble": lambda: MEMBERS * MAP(epochs=epochs, lr=3e-3, batch_size=batch),
         "SGHMC": lambda: MEMBERS * (begin >> SGHMC(step_size=1.5e-6 * unit, friction=0.05, schedule=rising, **walk)),
