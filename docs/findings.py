@@ -21,7 +21,10 @@ TABLES = {
     **{f.__name__: f for f in (variational.uci, variational.mnist, variational.lenet, variational.lstm)},
     **{f.__name__: f for f in (variational.families, variational.widths, variational.co2, generative.orders)},
     **{f.__name__: f for f in (generative.binarised, generative.others, generative.outside, generative.halves)},
-    **{f.__name__: f for f in (at_work.active, at_work.outside_sets, at_work.cifar, at_work.segmentation)},
+    **{
+        f.__name__: f
+        for f in (at_work.active, at_work.outside_mnist, at_work.outside_sets, at_work.cifar, at_work.segmentation)
+    },
     **{f.__name__: f for f in (at_work.depth, at_work.tasks, at_work.bandit, at_work.explained)},
     **{f.__name__: f for f in (at_work.rates, at_work.speed_cpu, at_work.speed_gpu)},
 }

@@ -53,6 +53,12 @@ def outside_sets() -> str:
     )
 
 
+def outside_mnist() -> str:
+    sets = {f"AUROC, {name}": (f"AUROC %, {name}", 1) for name in ("Fashion-MNIST", "notMNIST", "Omniglot", "outside")}
+    sure = {"confidence, digits": ("confidence %, digits", 1), "confidence, outside": ("confidence %, outside", 1)}
+    return grid("ood_mnist", {**sets, **sure, "accuracy": ("accuracy %", 2), "nll": ("NLL", 3)})
+
+
 def cifar() -> str:
     columns = {
         "accuracy": ("accuracy %", 2),
