@@ -43,7 +43,7 @@ from nescio.posterior.draws import Draws
 from nescio.posterior.gaussian import GaussianPosterior
 from nescio.predictive import Drawn
 
-BATCH, MEMBERS, HEAD = 500, 8, "net.13.*"
+BATCH, MEMBERS, HEAD = 100, 8, "net.13.*"
 WHOLE = ("MFVI", "MC dropout", "Laplace")  # in single precision: weights that are distributions, and Jacobians
 IDS = ("002-21", "002-23")
 # accuracy, agreement, total variation and how the number was read (Izmailov et al., 2021, table 1; HMC: one chain against the others)
@@ -173,6 +173,8 @@ def train(job: Job, until: float, device: str, folder: Path | None, kept: Path) 
 def finite(posterior: Draws) -> Draws:
     """Without the chains that a step too long has sent away."""
     fine = posterior.theta.isfinite().flatten(1).all(1).nonzero()[:, 0].tolist()
+    if not fine:
+        raise SystemExit("every chain overflowed; take shorter steps: --scale 0.3")
     return Draws.join([posterior.chains(slice(i, i + 1)) for i in fine], posterior.info)
 
 

@@ -47,6 +47,7 @@ from nescio.noise import Noise
 from nescio.posterior.gaussian import GaussianPosterior
 
 MEMBERS, DRAWS = 5, 50
+BATCH = {"mnist": 256, "cifar10": 64}  # a ResNet needs its steps, and the pictures are few
 SWEEPS = {
     "rotated by": (rotated, (0.0, 30.0, 60.0, 90.0)),
     "blurred by": (blurred, (0.0, 1.0, 2.0)),
@@ -108,7 +109,7 @@ def train(job: Job, until: float, device: str) -> Line:
         net = net.to(device)
     law = LogUniform() if job["method"] == "variational dropout" else Normal(0.0, 1.0)
     model = Model(net, law, Categorical())
-    batch = min(256, len(sets.x))
+    batch = min(BATCH[job["set"]], len(sets.x))
     method = methods(job["epochs"], len(sets.x), batch, head)[job["method"]]()
     posterior = fit(model, (ready(sets.x), sets.y.to(device)), method, seed=job["seed"])
     if job["method"] in LINEARISED and isinstance(posterior, GaussianPosterior):
