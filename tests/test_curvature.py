@@ -17,7 +17,7 @@ from nescio import InputError, Model, UnsupportedError, fit
 from nescio.data.source import source
 from nescio.infer import Laplace
 from nescio.infer.curvature import Full, Structure, Sweep, diag, full, kfac, low_rank, sweep
-from nescio.infer.curvature.columns import columns, sampled
+from nescio.infer.curvature.columns import chances, columns, sampled
 from nescio.infer.curvature.kfac import KFAC
 from nescio.laws import Normal
 from nescio.likelihoods import (
@@ -454,6 +454,18 @@ def check_likelihood(name: str) -> None:
 @pytest.mark.parametrize("name", LIKELIHOODS)
 def test_every_likelihood(name: str) -> None:
     check_likelihood(name)
+
+
+@pytest.mark.parametrize("classes", [1, 2, 5])
+def test_one_column_less_than_classes(classes: int) -> None:
+    p = Noise(0, ("p",), dtype=DOUBLE).normal(6, classes).softmax(-1)
+    p[0] = torch.eye(classes, dtype=torch.float64)[0]  # no doubt at all
+    p[1] = torch.eye(classes, dtype=torch.float64)[-1]
+    found = chances(p)
+    assert len(found) == max(1, classes - 1)
+    exact = p.diag_embed() - p[:, :, None] * p[:, None]
+    torch.testing.assert_close(torch.einsum("kni,knj->nij", found, found), exact, atol=1e-14, rtol=0)
+    torch.testing.assert_close(found.sum(-1), torch.zeros_like(found[..., 0]), atol=1e-14, rtol=0)
 
 
 def test_classes_of_pixels() -> None:

@@ -41,8 +41,6 @@ def information(observed: Distribution) -> Scaled | None:
         df = observed.df
         loc, scale = ((df + 1) / (df + 3)).sqrt(), (2 * df / (df + 3)).sqrt()
         return [(observed.loc, loc / observed.scale), (observed.scale, scale / observed.scale)]
-    if isinstance(observed, td.Categorical):  # its logits are log p: that these sum to one, their own graph knows
-        return [(observed.logits, observed.probs.sqrt())]
     if isinstance(observed, td.Bernoulli):
         return [(observed.logits, (observed.probs * (1 - observed.probs)).sqrt())]
     if isinstance(observed, TiltedUniform):
@@ -89,20 +87,36 @@ def hidden(observed: Distribution, drawn: Any, y: Any) -> Any:
 
 
 def roots(observed: Distribution, graph: bool) -> list[tuple[Tensor, Tensor]] | None:
-    """(η, columns (K, *η)) for each number that depends on f; a column for each entry of an example's η."""
+    """(η, columns (K, *η)) for each number that depends on f; a column for each entry of an example's η, but one."""
+    if isinstance(observed, td.Categorical):
+        probs = observed.probs if graph else observed.probs.detach()
+        return [(observed.logits, placed(chances(probs)))] if observed.logits.requires_grad else []
     scaled = information(observed)
     if scaled is None:
         return None
-    found = []
-    for eta, root in scaled:
-        if eta.requires_grad:
-            count = prod(eta.shape[1:])
-            if count**2 > LARGEST:
-                got, remedy = f"{count} outputs", "use Laplace(..., samples=1)"
-                raise UnsupportedError("the exact curvature takes a column for each output", got, remedy)
-            at = torch.eye(count, dtype=eta.dtype, device=eta.device).view(count, 1, *eta.shape[1:])
-            found.append((eta, at * (root if graph else root.detach())))
-    return found
+    each = ((eta, root if graph else root.detach()) for eta, root in scaled if eta.requires_grad)
+    return [(eta, placed(root[None, ..., None])[..., 0]) for eta, root in each]
+
+
+def chances(p: Tensor) -> Tensor:
+    """(C - 1, *p) with Σ s sᵀ = diag(p) - p pᵀ, each s of sum 0: the reflection of √p to the last axis, but for that axis, times √p."""
+    root, classes = p.sqrt(), p.shape[-1]
+    along = torch.eye(classes, dtype=p.dtype, device=p.device)
+    turn = root + along[-1]
+    first = along[: max(1, classes - 1)].view(-1, *(1 for _ in p.shape[:-1]), classes)  # of one class alone: a zero
+    part = (root * first).sum(-1, keepdim=True)
+    return root * (first - turn * part / (1 + root[..., -1:]))
+
+
+def placed(found: Tensor) -> Tensor:
+    """(K, N, *places, C) to (places x K, N, *places, C): at each place of an example by itself."""
+    places = found.shape[2:-1]
+    count = prod(places)
+    if count**2 * len(found) * found.shape[-1] > LARGEST:
+        got, remedy = f"{count * found.shape[-1]} outputs", "use Laplace(..., samples=1)"
+        raise UnsupportedError("the exact curvature takes a column for each output", got, remedy)
+    at = torch.eye(count, dtype=found.dtype, device=found.device).view(count, 1, 1, *places, 1)
+    return (at * found).flatten(0, 1)
 
 
 def from_hessian(density: Tensor, leaves: Sequence[Tensor], graph: bool) -> list[Tensor]:

@@ -48,8 +48,7 @@ class Block:
                 self.sums[0] += torch.bincount(met, minlength=len(self.sums[0]))
                 self.met += len(met)
         elif isinstance(piece, Outer):
-            back = piece.g.flatten(0, 2)
-            self.sums[0] += (back.mT @ back).double()
+            add_gram(self.sums[0], piece.g.flatten(0, 2))
             if fresh:
                 seen = piece.a.flatten(0, 1)
                 add_gram(self.sums[1], seen)
@@ -66,17 +65,20 @@ class Block:
         if len(self.sums) == 2:
             if self.sums[0].dim() == 1:
                 return Kron(self.sums[0] / self.met, self.sums[1])
-            upper = self.sums[1].triu() / self.met
-            return Kron(self.sums[0], upper + upper.triu(1).mT)
+            return Kron(whole(self.sums[0]), whole(self.sums[1]) / self.met)
         return Diag(self.sums[0]) if self.sums[0].dim() == 1 else Dense(self.sums[0])
 
 
 def add_gram(total: Tensor, rows: Tensor) -> None:
     """total += rowsᵀ rows, but only what is on and above the diagonal, in strips: the other half is the same."""
-    step = max(64, -(-rows.shape[1] // 6))
+    step = max(50, -(-rows.shape[1] // 8))
     for first in range(0, rows.shape[1], step):
         strip = slice(first, first + step)
         total[strip, first:] += (rows[:, strip].mT @ rows[:, first:]).double()
+
+
+def whole(upper: Tensor) -> Tensor:
+    return upper.triu() + upper.triu(1).mT
 
 
 @final
