@@ -215,6 +215,15 @@ def check_heteroscedastic() -> None:
     close(Heteroscedastic().observe(f).log_prob(y), stats.norm.logpdf(y, mean, sd))
 
 
+def check_rounded() -> None:
+    f, y = normal(5, 2), normal(5, 1, seed=1)
+    mean, sd = f.numpy()[:, :1], 2 * (1e-6 + np.log1p(np.exp(f.numpy()[:, 1:])))
+    close(
+        Heteroscedastic(scale=2.0, rounded=3.0).observe(f).log_prob(y),
+        stats.norm.logpdf(y, 2 * mean, np.hypot(sd, 0.75**0.5)),
+    )
+
+
 def check_categorical() -> None:
     f = normal(4, 3)
     want = f.numpy() / 0.25 - np.log(np.exp(f.numpy() / 0.25).sum(1, keepdims=True))
@@ -456,6 +465,16 @@ def scale_for_variance(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Heteroscedastic, "observe", wrong)
 
 
+def rounding_in_the_wrong_units(patch: pytest.MonkeyPatch) -> None:
+    def wrong(self: Heteroscedastic, f: Tensor) -> td.Distribution:
+        mean, raw = f.chunk(2, dim=-1)
+        return td.Normal(
+            self.scale * mean, self.scale * ((1e-6 + softplus(raw)).square() + self.rounded**2 / 12).sqrt()
+        )
+
+    patch.setattr(Heteroscedastic, "observe", wrong)
+
+
 def noise_for_its_square(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Categorical, "observe", lambda self, f, noise: td.Categorical(logits=f / noise))
 
@@ -541,6 +560,7 @@ FAULTS = [
     Fault("noise left in standard units", noise_in_standard_units, check_gaussian),
     Fault("log sigma dropped", log_sigma_dropped, check_heteroscedastic),
     Fault("softplus read as a variance", scale_for_variance, check_heteroscedastic),
+    Fault("rounding in the network's units", rounding_in_the_wrong_units, check_rounded),
     Fault("task noise not squared", noise_for_its_square, check_categorical),
     Fault("one noise for all tasks", one_noise_for_all_tasks, check_tasks),
     Fault("epistemic variance with Bessel's correction", bessel, check_variance),

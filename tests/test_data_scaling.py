@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from nescio.data import Scaling, Standardize, standardize
+from nescio.data import Scaling, Standardize, standardize, steps
 from nescio.errors import InputError
 from nescio.noise import Noise
 
@@ -105,3 +105,21 @@ def test_huge_offsets_survive(offset: float) -> None:
     coarse = x.float()
     exact = (coarse.double() - scaling.loc) / scaling.scale
     torch.testing.assert_close(standardize(scaling)(coarse).double(), exact, rtol=4 * eps, atol=4 * eps)
+
+
+@pytest.mark.parametrize(
+    ("values", "step"),
+    [
+        ([3.0, 5.0, 6.0, 8.0, 3.0], 1.0),
+        ([0.25, 1.0, 1.75, 10.0], 0.75),
+        ([0.25, 1.0, 1.8, 10.0], 0.0),  # not multiples
+        ([0.0, 0.001, 5.0, 9.0], 0.0),  # too fine to matter
+        ([2.0, 2.0], 0.0),
+    ],
+)
+def test_steps(values: list[float], step: float) -> None:
+    assert steps(torch.tensor(values)[:, None]) == pytest.approx(step, abs=1e-6)
+
+
+def test_steps_of_several_targets() -> None:
+    assert steps(torch.arange(10.0).view(5, 2)) == 0.0

@@ -74,7 +74,7 @@ RULES: dict[str, set[str]] = {
     "expressions": {"infer", "families", "laws", "likelihoods", "nets", "errors"},
     "runs": {
         *("expressions", "infer", "evaluation", "model", "posterior", "likelihoods", "predictive"),
-        *("target", "data", "store", "noise", "errors"),
+        *("target", "data", "nets", "store", "noise", "errors"),
     },
     "sklearn": {
         *("infer", "model", "posterior", "laws", "likelihoods", "predictive", "data", "nets", "noise", "errors"),

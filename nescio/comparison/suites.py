@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -76,13 +76,20 @@ def linearised(first: Method) -> Fit:
 
 
 def regression(
-    name: str, split: int, x: Tensor, y: Tensor, test: tuple[Tensor, Tensor], outside: Tensor | None = None
+    name: str,
+    split: int,
+    x: Tensor,
+    y: Tensor,
+    test: tuple[Tensor, Tensor],
+    outside: Tensor | None = None,
+    widths: Sequence[int] = (50,),
+    rounded: float = 0.0,
 ) -> Task:
-    """One hidden layer of 50 units that gives a mean and a scale; standardised by the training rows."""
+    """Hidden layers of these widths give a mean and a scale; standardised by the training rows."""
     units = Scaling.of(y)
     with Noise(split).at("net").scope():
-        net = nn.Sequential(standardize(Scaling.of(x)), mlp(x.shape[1], 50, 2)).float()
-    likelihood = Heteroscedastic(loc=units.loc.float(), scale=units.scale.float())
+        net = nn.Sequential(standardize(Scaling.of(x)), mlp(x.shape[1], *widths, 2)).float()
+    likelihood = Heteroscedastic(units.loc.float(), units.scale.float(), rounded)
     return Task(name, Model(net, Normal(0.0, 1.0), likelihood), (x, y), test, split, outside)
 
 

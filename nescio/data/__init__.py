@@ -8,7 +8,7 @@ from nescio.data.encoding import Encoding
 from nescio.data.entries import Entry
 from nescio.data.images import images, mnist, undelta
 from nescio.data.registry import arrays, datasets, find, load_uci
-from nescio.data.scaling import Scaling, Standardize, standardize
+from nescio.data.scaling import Scaling, Standardize, standardize, steps
 from nescio.data.sequences import padded
 from nescio.data.tables import Table, read_table
 
@@ -27,6 +27,7 @@ __all__ = [
     "padded",
     "read_table",
     "standardize",
+    "steps",
     "toys",
     "uci",
     "undelta",

@@ -2,8 +2,8 @@
 
 Microcanonical ensembles where network and data are small enough for a few thousand gradients over all rows: on UCI regression they beat
 deep ensembles of the same network by 0.16 to 0.70 nats a point (reproduce/results/uci_microcanonical.json, paired over 20 splits, five
-sets). Deep ensembles beyond, and where batch norm ties examples together; Metropolis where latents are discrete, for nothing else
-can move those.
+sets). How far they step and for how long was chosen on five tables (benchmarks/defaults.py). Deep ensembles beyond, and where batch norm
+ties examples together; Metropolis where latents are discrete, for nothing else can move those.
 """
 
 from __future__ import annotations
@@ -35,5 +35,5 @@ def default(model: Model, data: Any) -> Method:
     )
     small = 2 <= model.dim <= MOST_LATENTS and given.size <= MOST_ROWS
     if small and not tied and model.network.vectorises(x):
-        return 8 * (MAP(hold_out=0.1, patience=50) >> MCLMC(energy_variance=0.1, warmup=3000, draws=100, thin=20))
+        return 8 * (MAP(hold_out=0.1, patience=50) >> MCLMC(energy_variance=0.03, warmup=5000, draws=100, thin=40))
     return 5 * MAP(epochs=max(10, min(100, ROW_VISITS // given.size)), hold_out=0.1)

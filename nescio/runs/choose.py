@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from nescio.data import steps
 from nescio.expressions import spell
 from nescio.infer.default import default
 from nescio.model import Model
+from nescio.nets.mlp import CLASSES, NUMBERS
 from nescio.runs.given import Given
 
 FEW = 100  # rows from which a noise that changes from row to row can be learned
@@ -21,15 +23,20 @@ class Choice(NamedTuple):
 def choose_net(given: Given) -> Choice:
     if given.images and min(given.x.shape[2:]) >= LEAST_SIDE and given.x.shape[2] == given.x.shape[3]:
         return Choice("lenet5(channels, outputs, size)", "images of equal sides: LeNet-5")
-    return Choice("mlp(inputs, 50, outputs)", "one hidden layer of 50 units")
+    widths = CLASSES if given.classes else NUMBERS
+    why = {1: "one hidden layer", 2: "two hidden layers"}[len(widths)]
+    return Choice(f"mlp(inputs, {', '.join(map(str, widths))}, outputs)", f"{why} of {widths[0]} units")
 
 
 def choose_likelihood(given: Given) -> Choice:
     if given.classes:
         return Choice("Categorical()", f"the target has {len(given.classes)} classes")
     if len(given.y) >= FEW:
+        step, why = steps(given.y), f"a numeric target and {len(given.y)} rows: the noise may change from row to row"
+        if not step:
+            return Choice("Heteroscedastic()", why)
         return Choice(
-            "Heteroscedastic()", f"a numeric target and {len(given.y)} rows: the noise may change from row to row"
+            f"Heteroscedastic(rounded={step:g})", f"{why}; in steps of {step:g}, so no noise is below rounding"
         )
     return Choice(
         "Gaussian(HalfNormal(1.0))", f"a numeric target and only {len(given.y)} rows: one noise for all of them"

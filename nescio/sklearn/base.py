@@ -35,14 +35,14 @@ class Bayesian(BaseEstimator):
 
     def __init__(
         self,
-        hidden: Sequence[int] = (50,),
+        hidden: Sequence[int] | None = None,
         prior: Law | None = None,
         likelihood: Likelihood | None = None,
         method: Method | None = None,
         draws: int = 200,
         random_state: Any = 0,
     ) -> None:
-        """`hidden`: widths of the layers between. What is None is chosen: Normal(0, 1), a likelihood by the target, a method by size."""
+        """`hidden`: widths of layers. What is None is chosen: widths and likelihood by the target, Normal(0, 1), a method by size."""
         self.hidden = hidden
         self.prior = prior
         self.likelihood = likelihood
@@ -65,10 +65,10 @@ class Bayesian(BaseEstimator):
             )
         return int(state)
 
-    def _fit(self, x: Tensor, y: Tensor, outputs: int, likelihood: Likelihood) -> None:
-        seed = self._seed()
+    def _fit(self, x: Tensor, y: Tensor, widths: Sequence[int], outputs: int, likelihood: Likelihood) -> None:
+        seed, hidden = self._seed(), widths if self.hidden is None else self.hidden
         with Noise(seed).at("net").scope():
-            layers = mlp(x.shape[1], *self.hidden, outputs)
+            layers = mlp(x.shape[1], *hidden, outputs)
         net = nn.Sequential(standardize(Scaling.of(x)), layers).float()
         model = Model(net, Normal(0.0, 1.0) if self.prior is None else self.prior, likelihood)
         method = default(model, (x, y)) if self.method is None else self.method

@@ -11,6 +11,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data  # type: ignore[missing-module-attribute]
 
 from nescio.likelihoods import Categorical
+from nescio.nets.mlp import CLASSES
 from nescio.sklearn.base import Bayesian, single
 
 
@@ -34,7 +35,7 @@ class BayesianClassifier(ClassifierMixin, Bayesian):
                 f"y must hold two classes or more; got one class, {self.classes_[0]!r}; add rows of another"
             )
         likelihood = Categorical() if self.likelihood is None else self.likelihood
-        self._fit(single(X), torch.from_numpy(numbers.astype(np.int64)), len(self.classes_), likelihood)
+        self._fit(single(X), torch.from_numpy(numbers.astype(np.int64)), CLASSES, len(self.classes_), likelihood)
         return self
 
     def predict_proba(self, X: Any) -> np.ndarray:

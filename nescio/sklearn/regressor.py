@@ -10,10 +10,11 @@ import torch
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import validate_data  # type: ignore[missing-module-attribute]
 
-from nescio.data import Scaling
+from nescio.data import Scaling, steps
 from nescio.laws.catalogue import HalfNormal
 from nescio.likelihoods import Gaussian, Heteroscedastic
 from nescio.likelihoods.likelihood import Likelihood
+from nescio.nets.mlp import NUMBERS
 from nescio.sklearn.base import Bayesian, single
 
 FEW = 100  # rows from which a noise that changes from row to row can be learned
@@ -36,9 +37,9 @@ class BayesianRegressor(RegressorMixin, Bayesian):
         target = single(np.asarray(y, dtype=np.float64).reshape(len(y), -1))
         likelihood = self.likelihood
         if likelihood is None:
-            likelihood = Heteroscedastic() if len(target) >= FEW else Gaussian(HalfNormal(1.0))
+            likelihood = Heteroscedastic(rounded=steps(target)) if len(target) >= FEW else Gaussian(HalfNormal(1.0))
         outputs = target.shape[1] * (2 if isinstance(likelihood, Heteroscedastic) else 1)
-        self._fit(single(X), target, outputs, in_units(likelihood, Scaling.of(target)))
+        self._fit(single(X), target, NUMBERS, outputs, in_units(likelihood, Scaling.of(target)))
         return self
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
