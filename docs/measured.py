@@ -119,7 +119,8 @@ def beside_others() -> str:
         + ").",
         "",
         "Means of NLL hide single rows, far outside every interval, that weigh as much as all others. The target of wine is whole numbers, "
-        "so NLL has no floor there: narrow densities on these numbers win without knowing more.",
+        "so NLL has no floor there, and narrow densities on these numbers win without knowing more; nescio's noise is at least "
+        "that of rounding.",
     ]
     return "\n".join(lines)
 

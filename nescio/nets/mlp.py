@@ -10,10 +10,8 @@ from torch import nn
 from nescio.errors import InputError
 from nescio.nets.sizes import require_sizes
 
-NUMBERS, CLASSES = (
-    (16, 16),
-    (50,),
-)  # widths to begin with on a table, by its target; the first by benchmarks/defaults.py
+NUMBERS = (16, 16)  # widths to begin with on a table whose target is a number (chosen by benchmarks/defaults.py)
+CLASSES = (50,)  # and on one whose target is a class
 
 
 def mlp(*widths: int, activation: Callable[[], nn.Module] = nn.ReLU) -> nn.Sequential:
