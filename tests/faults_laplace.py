@@ -158,13 +158,13 @@ def kernel_flipped(m: pytest.MonkeyPatch) -> None:
 
 def softmax_without_root(m: pytest.MonkeyPatch) -> None:
     """p for √p."""
-    true = columns.information
+    true = columns.chances
+    m.setattr(columns, "chances", lambda p: true(p.square()))
 
-    def wrong(observed: Any) -> Any:
-        classes = isinstance(observed, torch.distributions.Categorical)
-        return [(observed.logits, observed.probs)] if classes else true(observed)
 
-    m.setattr(columns, "information", wrong)
+def last_class_left_out(m: pytest.MonkeyPatch) -> None:
+    """A column for each class but the last, as if it could be told from the others."""
+    m.setattr(columns, "chances", lambda p: torch.diag_embed(p.sqrt()).movedim(-2, 0)[:-1])
 
 
 def scale_without_information(m: pytest.MonkeyPatch) -> None:
@@ -317,6 +317,7 @@ FAULTS: list[Fault] = [
     Fault("curvature: a tied weight used once", only_the_first_use, layers("tied")),
     Fault("curvature: patches in another order", kernel_flipped, layers("conv2d")),
     Fault("curvature: softmax without its root", softmax_without_root, lambda: curved.check_likelihood("Categorical")),
+    Fault("curvature: the last class left out", last_class_left_out, lambda: curved.check_likelihood("Categorical")),
     Fault(
         "curvature: predicted scales without information",
         scale_without_information,
