@@ -1,8 +1,8 @@
 """What to begin with on a table? Network and sampler chosen on five sets that are not bundled, so that the bundled ones can judge.
 
 boston, kin8nm, naval, power and protein (data folder: NESCIO_DATA), the splits of the literature, at most 900 of their training rows, by
-lot, for the bundled tables have as many. First the network, by the sampler as it was; then the sampler, by that network. The choice of the
-least mean rank in held-out negative log likelihood wins; sets count alike, whatever their units.
+lot, for the bundled tables have as many. First the network, by the sampler as it was; then the sampler, by that network; then the
+activation. The choice of the least mean rank in held-out negative log likelihood wins; sets count alike, whatever their units.
 
     python benchmarks/defaults.py [--splits 2] [--sets boston ...] [--budget SECONDS] [--out FOLDER] [--quick]
 
@@ -16,11 +16,13 @@ import json
 import math
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from record import RESULTS, keep, load
+from torch import nn
 
 from nescio import fit
 from nescio.comparison.suites import regression
@@ -39,24 +41,36 @@ def ensemble(warmup: int, thin: int, energy_variance: float) -> Method:
     )
 
 
-SHORT = ensemble(3000, 20, 0.1)
+class Choice(NamedTuple):
+    widths: tuple[int, ...]
+    method: Method
+    activation: Callable[[], nn.Module] = nn.ReLU
+
+
 NETS = {"50": (50,), "16-16": (16, 16), "32-32": (32, 32), "50-50": (50, 50)}
-CHOICES = {name: (widths, SHORT) for name, widths in NETS.items()} | {
-    "16-16, longer": ((16, 16), ensemble(5000, 40, 0.1)),
-    "16-16, longer, shorter steps": ((16, 16), ensemble(5000, 40, 0.03)),
+FINER = "16-16, longer, shorter steps"
+CHOICES = {name: Choice(widths, ensemble(3000, 20, 0.1)) for name, widths in NETS.items()} | {
+    "16-16, longer": Choice((16, 16), ensemble(5000, 40, 0.1)),
+    FINER: Choice((16, 16), ensemble(5000, 40, 0.03)),
+    f"{FINER}, SiLU": Choice((16, 16), ensemble(5000, 40, 0.03), nn.SiLU),
+    f"{FINER}, Tanh": Choice((16, 16), ensemble(5000, 40, 0.03), nn.Tanh),
 }
-
-
-STAGES = {"network": list(NETS), "sampler": [name for name in CHOICES if name.startswith("16-16")]}
+STAGES = {
+    "network": list(NETS),
+    "sampler": ["16-16", "16-16, longer", FINER],
+    "activation": [FINER, f"{FINER}, SiLU", f"{FINER}, Tanh"],
+}
 
 
 def score(name: str, split: int, choice: str, quick: bool) -> dict[str, Any]:
     x, y, *test = (t.float() for t in load_uci(name, split))
     order = Noise(split).at("rows", name).permutations(1, len(y))[0][:ROWS]
-    widths, method = CHOICES[choice]
-    task = regression(name, split, x[order], y[order], (test[0], test[1]), widths=widths)
+    chosen = CHOICES[choice]
+    task = regression(
+        name, split, x[order], y[order], (test[0], test[1]), widths=chosen.widths, activation=chosen.activation
+    )
     began = time.perf_counter()
-    posterior = fit(task.model, task.data, 1 * MAP(epochs=2) if quick else method, seed=split)
+    posterior = fit(task.model, task.data, 1 * MAP(epochs=2) if quick else chosen.method, seed=split)
     seconds = round(time.perf_counter() - began, 2)
     predictive = posterior.predict(task.test[0], draws=None)
     scores = {"nll": nll(predictive, task.test[1]), "coverage": coverage(predictive, task.test[1])}

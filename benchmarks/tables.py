@@ -2,8 +2,8 @@
 
 Held-out negative log likelihood, coverage of 90% intervals and RMSE over fixed splits (nine tenths to learn from), with seconds. nescio is
 what `nescio fit TABLE` does without further options; every peer is used as its own documentation shows, nothing was tuned for any of them:
-  nescio        mlp(inputs, 16, 16, outputs) (defaults.py: chosen on other tables), Normal(0, 1), Heteroscedastic() (wine: rounded=1),
-                infer.default(...)
+  nescio        mlp(inputs, 16, 16, outputs, activation=Tanh), Normal(0, 1), Heteroscedastic() (wine: rounded=1), infer.default(...), chosen
+                on other tables (defaults.py)
   boosting      GradientBoostingRegressor() for the mean, and a Gaussian whose width is that of the errors on a held-out tenth
   Gaussian process   constant x RBF with a length for each input + white noise, standardised, likelihood maximised from two starts
   NGBoost       NGBRegressor(), a Gaussian by natural gradients; stops on a held-out tenth (early_stopping_rounds=50)
@@ -48,7 +48,8 @@ PYTHON = HERE.parent / ".peers-tables" / "bin" / "python"
 
 def ours(name: str, split: int, quick: bool) -> dict[str, Any]:
     train, test = uci(name).split(seed=split, test=0.1)
-    task = regression(name, split, train.x, train.y, (test.x, test.y), widths=NUMBERS, rounded=steps(train.y))
+    begin: dict[str, Any] = {**NUMBERS._asdict(), "rounded": steps(train.y)}
+    task = regression(name, split, train.x, train.y, (test.x, test.y), **begin)
     method = 1 * MAP(epochs=2) if quick else default(task.model, task.data)
     began = time.perf_counter()
     posterior = fit(task.model, task.data, method, seed=split)

@@ -168,7 +168,9 @@ def test_what_was_done_is_said(fitted: Path) -> None:
 
 def test_the_folder_describes_itself(fitted: Path) -> None:
     run = open_run(fitted / "run")
-    assert run.config.method == FAST and run.config.net == "mlp(inputs, 16, 16, outputs)" and run.finished
+    assert (
+        run.config.method == FAST and run.config.net == "mlp(inputs, 16, 16, outputs, activation=Tanh)" and run.finished
+    )
     assert json.loads((fitted / "run" / "environment.json").read_text())["torch"]
     assert run.posterior().info["seed"] == 0
     assert not list(fitted.glob("run/fit"))

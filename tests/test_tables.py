@@ -104,7 +104,8 @@ def test_the_default_is_what_was_chosen(scripts: dict[str, ModuleType]) -> None:
     best = {}
     for stage, choices in defaults.STAGES.items():
         best[stage] = min(choices, key=lambda choice: ranks[f"{stage}, {choice}"])
-    assert defaults.NETS[best["network"]] == NUMBERS
+    assert defaults.NETS[best["network"]] == NUMBERS.widths
+    assert defaults.CHOICES[best["activation"]].activation is NUMBERS.activation
     table = uci("yacht")
-    task = scripts["tables"].regression("yacht", 0, table.x, table.y, (table.x, table.y), widths=NUMBERS)
-    assert repr(default(task.model, task.data)) == repr(defaults.CHOICES[best["sampler"]][1])
+    task = scripts["tables"].regression("yacht", 0, table.x, table.y, (table.x, table.y), **NUMBERS._asdict())
+    assert repr(default(task.model, task.data)) == repr(defaults.CHOICES[best["sampler"]].method)

@@ -83,12 +83,13 @@ def regression(
     test: tuple[Tensor, Tensor],
     outside: Tensor | None = None,
     widths: Sequence[int] = (50,),
+    activation: Callable[[], nn.Module] = nn.ReLU,
     rounded: float = 0.0,
 ) -> Task:
     """Hidden layers of these widths give a mean and a scale; standardised by the training rows."""
     units = Scaling.of(y)
     with Noise(split).at("net").scope():
-        net = nn.Sequential(standardize(Scaling.of(x)), mlp(x.shape[1], *widths, 2)).float()
+        net = nn.Sequential(standardize(Scaling.of(x)), mlp(x.shape[1], *widths, 2, activation=activation)).float()
     likelihood = Heteroscedastic(units.loc.float(), units.scale.float(), rounded)
     return Task(name, Model(net, Normal(0.0, 1.0), likelihood), (x, y), test, split, outside)
 

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
+from typing import NamedTuple
 
 from torch import nn
 
 from nescio.errors import InputError
 from nescio.nets.sizes import require_sizes
 
-NUMBERS = (16, 16)  # widths to begin with on a table whose target is a number (chosen by benchmarks/defaults.py)
-CLASSES = (50,)  # and on one whose target is a class
+
+class Hidden(NamedTuple):
+    widths: tuple[int, ...]
+    activation: type[nn.Module]
+
+
+# to begin with on a table: where the target is a number (chosen by benchmarks/defaults.py), and where it is a class
+NUMBERS = Hidden((16, 16), nn.Tanh)
+CLASSES = Hidden((50,), nn.ReLU)
 
 
 def mlp(*widths: int, activation: Callable[[], nn.Module] = nn.ReLU) -> nn.Sequential:

@@ -23,9 +23,11 @@ class Choice(NamedTuple):
 def choose_net(given: Given) -> Choice:
     if given.images and min(given.x.shape[2:]) >= LEAST_SIDE and given.x.shape[2] == given.x.shape[3]:
         return Choice("lenet5(channels, outputs, size)", "images of equal sides: LeNet-5")
-    widths = CLASSES if given.classes else NUMBERS
-    why = {1: "one hidden layer", 2: "two hidden layers"}[len(widths)]
-    return Choice(f"mlp(inputs, {', '.join(map(str, widths))}, outputs)", f"{why} of {widths[0]} units")
+    hidden = CLASSES if given.classes else NUMBERS
+    sizes, kind = ", ".join(map(str, hidden.widths)), hidden.activation.__name__
+    layers = {1: "one hidden layer", 2: "two hidden layers"}[len(hidden.widths)]
+    activation = "" if kind == "ReLU" else f", activation={kind}"
+    return Choice(f"mlp(inputs, {sizes}, outputs{activation})", f"{layers} of {hidden.widths[0]} units")
 
 
 def choose_likelihood(given: Given) -> Choice:

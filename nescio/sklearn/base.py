@@ -19,7 +19,7 @@ from nescio.laws.catalogue import Normal
 from nescio.laws.law import Law
 from nescio.likelihoods.likelihood import Likelihood
 from nescio.model import Model
-from nescio.nets.mlp import mlp
+from nescio.nets.mlp import Hidden, mlp
 from nescio.noise import Noise
 from nescio.posterior import Posterior
 from nescio.predictive import Predictive
@@ -65,10 +65,10 @@ class Bayesian(BaseEstimator):
             )
         return int(state)
 
-    def _fit(self, x: Tensor, y: Tensor, widths: Sequence[int], outputs: int, likelihood: Likelihood) -> None:
-        seed, hidden = self._seed(), widths if self.hidden is None else self.hidden
+    def _fit(self, x: Tensor, y: Tensor, begin: Hidden, outputs: int, likelihood: Likelihood) -> None:
+        seed, widths = self._seed(), begin.widths if self.hidden is None else self.hidden
         with Noise(seed).at("net").scope():
-            layers = mlp(x.shape[1], *hidden, outputs)
+            layers = mlp(x.shape[1], *widths, outputs, activation=begin.activation)
         net = nn.Sequential(standardize(Scaling.of(x)), layers).float()
         model = Model(net, Normal(0.0, 1.0) if self.prior is None else self.prior, likelihood)
         method = default(model, (x, y)) if self.method is None else self.method
