@@ -17,7 +17,6 @@ import json
 import math
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,6 +29,7 @@ from nescio.comparison.suites import regression
 from nescio.data import load_uci
 from nescio.evaluation import coverage, nll
 from nescio.infer import MAP, MCLMC, Method
+from nescio.nets.mlp import Hidden
 from nescio.noise import Noise
 
 SETS = ("boston", "kin8nm", "naval", "power", "protein")
@@ -43,18 +43,18 @@ def ensemble(warmup: int, thin: int, energy_variance: float) -> Method:
 
 
 class Choice(NamedTuple):
-    widths: tuple[int, ...]
+    hidden: Hidden
     method: Method
-    activation: Callable[[], nn.Module] = nn.ReLU
 
 
 NETS = {"50": (50,), "16-16": (16, 16), "32-32": (32, 32), "50-50": (50, 50)}
+SIXTEEN = Hidden((16, 16), nn.ReLU)
 FINER = "16-16, longer, shorter steps"
-CHOICES = {name: Choice(widths, ensemble(3000, 20, 0.1)) for name, widths in NETS.items()} | {
-    "16-16, longer": Choice((16, 16), ensemble(5000, 40, 0.1)),
-    FINER: Choice((16, 16), ensemble(5000, 40, 0.03)),
-    f"{FINER}, SiLU": Choice((16, 16), ensemble(5000, 40, 0.03), nn.SiLU),
-    f"{FINER}, Tanh": Choice((16, 16), ensemble(5000, 40, 0.03), nn.Tanh),
+CHOICES = {name: Choice(Hidden(widths, nn.ReLU), ensemble(3000, 20, 0.1)) for name, widths in NETS.items()} | {
+    "16-16, longer": Choice(SIXTEEN, ensemble(5000, 40, 0.1)),
+    FINER: Choice(SIXTEEN, ensemble(5000, 40, 0.03)),
+    f"{FINER}, SiLU": Choice(Hidden((16, 16), nn.SiLU), ensemble(5000, 40, 0.03)),
+    f"{FINER}, Tanh": Choice(Hidden((16, 16), nn.Tanh), ensemble(5000, 40, 0.03)),
 }
 STAGES = {
     "network": list(NETS),
@@ -67,9 +67,7 @@ def score(name: str, split: int, choice: str, quick: bool) -> dict[str, Any]:
     x, y, *test = (t.float() for t in load_uci(name, split))
     order = Noise(split).at("rows", name).permutations(1, len(y))[0][:ROWS]
     chosen = CHOICES[choice]
-    task = regression(
-        name, split, x[order], y[order], (test[0], test[1]), widths=chosen.widths, activation=chosen.activation
-    )
+    task = regression(name, split, x[order], y[order], (test[0], test[1]), hidden=chosen.hidden)
     began = time.perf_counter()
     posterior = fit(task.model, task.data, 1 * MAP(epochs=2) if quick else chosen.method, seed=split)
     seconds = round(time.perf_counter() - began, 2)

@@ -114,8 +114,8 @@ def beside_others() -> str:
         lines.append(f"| {library.replace('_', ' ')} | {' | '.join(cells)} | {100 * whole:.1f}% |")
     lines += [
         "",
-        "Network, sampler and activation were chosen in turn on five other tables, before they met these (`benchmarks/defaults.py`, "
-        "mean rank in NLL: "
+        "Network, sampler and activation were chosen in turn on five other tables (`benchmarks/defaults.py`; the activation when the "
+        "first two had met these; mean rank in NLL: "
         + "; ".join(f"{stage} {ranked(stage)}" for stage in ("network", "sampler", "activation"))
         + ").",
         "",

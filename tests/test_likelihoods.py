@@ -79,20 +79,21 @@ def test_heteroscedastic() -> None:
     np.testing.assert_allclose(density(Heteroscedastic(), f, y), -loss, rtol=1e-12)  # as Kendall & Gal write it
     want = stats.norm.logpdf(y, 1 + 3 * m, 3 * sd).sum(1)
     np.testing.assert_allclose(density(Heteroscedastic(loc=1.0, scale=3.0), f, y), want, rtol=1e-12)
-    want = stats.norm.logpdf(y, 1 + 3 * m, np.sqrt((3 * sd) ** 2 + 2.0**2 / 12)).sum(
-        1
-    )  # a step of 2, in the units of y
+    wide = np.sqrt((3 * sd) ** 2 + 2.0**2 / 12)  # a step of 2, in the units of y
+    want = stats.norm.logpdf(y, 1 + 3 * m, wide).sum(1)
     np.testing.assert_allclose(density(Heteroscedastic(1.0, 3.0, rounded=2.0), f, y), want, rtol=1e-12)
     sure = torch.tensor([[0.0, -1000.0], [0.0, 1000.0]])  # neither a division by zero nor an overflow
     assert np.isfinite(density(Heteroscedastic(), sure, torch.ones(2, 1))).all()
 
 
 def test_rounding_ends_the_reward_for_certainty() -> None:
-    """The mean of a Gaussian that is rounded has that variance more; without it a network that hits whole numbers gains without end."""
-    drawn = 0.7 * normal(200_000, 1) + 0.3
-    assert abs(float(drawn.round().var()) - (0.49 + 1 / 12)) < 4.5 * 0.6 * math.sqrt(
-        2 / 200_000
-    )  # a false alarm in 1e5
+    """A Gaussian that is rounded has that variance more; without it a network that hits whole numbers gains without end."""
+    whole = np.arange(-20, 21)
+    chance = np.diff(stats.norm.cdf(np.append(whole - 0.5, 20.5), 0.3, 1.2))
+    variance = (chance * whole**2).sum() - (chance * whole).sum() ** 2
+    assert variance == pytest.approx(1.44 + 1 / 12, abs=1e-9)
+    certain = torch.tensor([[0.3, -50.0]], dtype=DOUBLE)
+    assert float(Heteroscedastic(rounded=1.0).observe(certain).variance) == pytest.approx(variance - 1.44, abs=1e-9)
     hit = torch.tensor([[0.0, -5.0], [0.0, -10.0], [0.0, -20.0]])
     free, held = (density(Heteroscedastic(rounded=step), hit, torch.zeros(3, 1)) for step in (0.0, 1.0))
     assert free[2] - free[1] > 3 and abs(held[2] - held[1]) < 1e-3

@@ -42,4 +42,8 @@ def test_the_speed_up_is_measured(
     rows = script.main(["--quick", "--out", str(tmp_path)])
     monkeypatch.delitem(__import__("sys").modules, "compression", raising=False)
     assert len(rows) == 2 * (5 + 3) and all(row["flops x"] > 1 and row["speed-up"] > 0 for row in rows)
+    kept = [json.loads(line) for line in script.FOUND.read_text().splitlines()]
+    vgg = next(line for line in kept if (line["job"]["net"], line["job"]["kind"]) == ("vgg", "sparse-vd"))
+    found = next(row for row in rows if row["row"] == "found: vgg, sparse-vd, papers")
+    assert found["flops x"] == pytest.approx(vgg["flops"] / vgg["variants"]["papers"]["flops"])  # the same two networks
     assert "published: lenet-5-caffe, horseshoe" in capsys.readouterr().out

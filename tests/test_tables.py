@@ -98,14 +98,14 @@ def test_ranks_are_within_a_stage(scripts: dict[str, ModuleType]) -> None:
 
 
 def test_the_default_is_what_was_chosen(scripts: dict[str, ModuleType]) -> None:
-    """On the tables that are not bundled: the network and the sampler of the least mean rank."""
+    """On the tables that are not bundled: network, sampler and activation of the least mean rank."""
     defaults, rows = scripts["defaults"], json.loads((FOLDER / "results" / "defaults.json").read_text())["rows"]
     ranks = {row["row"]: row["ours"] for row in rows if row["metric"] == "mean rank in nll" and row["n"] == 5}
     best = {}
     for stage, choices in defaults.STAGES.items():
         best[stage] = min(choices, key=lambda choice: ranks[f"{stage}, {choice}"])
     assert defaults.NETS[best["network"]] == NUMBERS.widths
-    assert defaults.CHOICES[best["activation"]].activation is NUMBERS.activation
+    assert defaults.CHOICES[best["activation"]].hidden == NUMBERS
     table = uci("yacht")
-    task = scripts["tables"].regression("yacht", 0, table.x, table.y, (table.x, table.y), **NUMBERS._asdict())
+    task = scripts["tables"].regression("yacht", 0, table.x, table.y, (table.x, table.y), hidden=NUMBERS)
     assert repr(default(task.model, task.data)) == repr(defaults.CHOICES[best["sampler"]].method)

@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -29,10 +29,12 @@ from nescio.laws import Learned, Normal
 from nescio.likelihoods import Categorical, Gaussian, Heteroscedastic
 from nescio.model import Model
 from nescio.nets import lenet5, mlp
+from nescio.nets.mlp import Hidden
 from nescio.noise import Noise
 from nescio.posterior import GaussianPosterior, Posterior
 
 SPLITS = 10
+UNITS = Hidden((50,), nn.ReLU)  # as the literature on these tables has it
 GAPS = ("concrete", "energy", "yacht", "wine", "boston")
 
 
@@ -82,14 +84,14 @@ def regression(
     y: Tensor,
     test: tuple[Tensor, Tensor],
     outside: Tensor | None = None,
-    widths: Sequence[int] = (50,),
-    activation: Callable[[], nn.Module] = nn.ReLU,
+    hidden: Hidden = UNITS,
     rounded: float = 0.0,
 ) -> Task:
-    """Hidden layers of these widths give a mean and a scale; standardised by the training rows."""
+    """Hidden layers, if nothing is said one of 50 units, give a mean and a scale; standardised by the training rows."""
     units = Scaling.of(y)
     with Noise(split).at("net").scope():
-        net = nn.Sequential(standardize(Scaling.of(x)), mlp(x.shape[1], *widths, 2, activation=activation)).float()
+        layers = mlp(x.shape[1], *hidden.widths, 2, activation=hidden.activation)
+        net = nn.Sequential(standardize(Scaling.of(x)), layers).float()
     likelihood = Heteroscedastic(units.loc.float(), units.scale.float(), rounded)
     return Task(name, Model(net, Normal(0.0, 1.0), likelihood), (x, y), test, split, outside)
 
