@@ -1,4 +1,4 @@
-"""What torch.distributions lacks: folded, improper, two normals, atoms, and independent observations by name."""
+"""What torch.distributions lacks: folded and improper laws, two normals, atoms, a t that can be recorded, observations by name."""
 
 from __future__ import annotations
 
@@ -31,6 +31,19 @@ class Folded(Distribution):
 
     def sample(self, sample_shape: Any = torch.Size()) -> Tensor:
         return self.base.sample(sample_shape).abs()
+
+
+@final
+class StudentT(td.StudentT):
+    """Torch's, whose χ² makes its rate of a number, which no CUDA graph can record."""
+
+    def __init__(self, df: Tensor, loc: Tensor, scale: Tensor) -> None:
+        self.df, self.loc, self.scale = torch.broadcast_tensors(df, loc, scale)
+        self._chi2 = td.Gamma(self.df / 2, torch.full_like(self.df, 0.5), validate_args=False)  # type: ignore[assignment]
+        Distribution.__init__(self, self.df.shape, validate_args=False)
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> StudentT:
+        return StudentT(*(t.expand(batch_shape) for t in (self.df, self.loc, self.scale)))
 
 
 @final

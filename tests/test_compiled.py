@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from nescio import Model, fit
 from nescio.again import again
-from nescio.compiled import Compiled, agree, traced
+from nescio.compiled import TF32, Compiled, agree, rounding, traced
 from nescio.data.source import source
 from nescio.infer import HMC, MCLMC, NUTS, SGHMC, iterative
 from nescio.infer.sampler import Sampler
@@ -184,6 +184,25 @@ def test_agreement_sees_shape_precision_and_value() -> None:
     assert agree([a], [a + 1e-6], eps) and agree([a.log()], [a.log()], eps)
     for other in (a[:, None], a.double(), 1.01 * a, torch.where(a == a.max(), torch.nan, a)):
         assert not agree([other], [a], eps)
+
+
+def test_agreement_of_halves_is_one_of_vectors() -> None:
+    """A unit of bfloat16 is so coarse that single numbers may be all rounding; a gradient that is wrong is still seen."""
+    a = torch.randn(2, 300)
+    eps = torch.finfo(torch.bfloat16).eps
+    small = a * (a.abs() > 0.1)
+    assert agree([a], [1.05 * a], eps) and agree([a], [small], eps)
+    for other in (torch.zeros_like(a), -a, 2 * a, a.flip(0), torch.cat([a[:, :150], torch.zeros(2, 150)], 1)):
+        assert not agree([other], [a], eps)
+
+
+def test_the_unit_is_that_of_what_a_gpu_multiplies_in() -> None:
+    single, double = torch.finfo(torch.float32).eps, torch.finfo(torch.float64).eps
+    assert rounding(torch.float32, convolves=False) == single and rounding(torch.float64, convolves=True) == double
+    with torch.backends.cudnn.flags(allow_tf32=True):
+        assert rounding(torch.float32, convolves=True) == TF32 > single
+    with torch.backends.cudnn.flags(allow_tf32=False):
+        assert rounding(torch.float32, convolves=True) == single
 
 
 def test_shapes_that_never_repeat_end_in_plain_code(monkeypatch: pytest.MonkeyPatch) -> None:

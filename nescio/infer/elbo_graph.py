@@ -11,9 +11,10 @@ from typing import Any, final
 
 import torch
 from torch import Tensor
+from torch.nn.modules.conv import _ConvNd
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
-from nescio.compiled import VERSIONS, agree, silence
+from nescio.compiled import VERSIONS, agree, rounding, silence
 from nescio.infer.elbo import NegativeELBO
 
 WARM = 3  # plain calls before one is recorded: libraries set themselves up in the first ones
@@ -59,7 +60,9 @@ class RecordedELBO:
             graph = [version(leaves, 0.7), *self.gradients()]
             rewind()
             plain = [self.plain(leaves, form, 0.7), *self.gradients()]
-            if not agree(graph, plain, torch.finfo(self.loss.q.rest.dtype).eps):
+            net = self.loss.target.model.network.net
+            convolves = any(isinstance(module, _ConvNd) for module in net.modules())
+            if not agree(graph, plain, rounding(self.loss.q.rest.dtype, convolves)):
                 raise ArithmeticError("recorded and plain results differ")
         except Exception as error:  # what a network does cannot always be recorded: the plain code never fails
             self.note = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"

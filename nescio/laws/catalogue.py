@@ -12,6 +12,7 @@ from torch import distributions as td
 from torch.distributions import Distribution
 
 from nescio.densities import Folded, Improper
+from nescio.densities import StudentT as Students
 from nescio.laws.law import POSITIVE, Constraint, Elementwise, Number, positive, real
 
 HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
@@ -62,7 +63,7 @@ class StudentT(Elementwise):
     location_scale: ClassVar[bool] = True
 
     def distribution(self, df: Tensor, loc: Tensor, scale: Tensor) -> Distribution:
-        return td.StudentT(df, loc, scale)
+        return Students(df, loc, scale)
 
 
 @final
@@ -115,7 +116,7 @@ class HalfStudentT(Elementwise):
     location_scale: ClassVar[bool] = True
 
     def distribution(self, df: Tensor, scale: Tensor) -> Distribution:
-        return Folded(td.StudentT(df, torch.zeros_like(scale), scale))
+        return Folded(Students(df, torch.zeros_like(scale), scale))
 
 
 @final
