@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from nescio.comparison.by_rows import ByRows, epochs
 from nescio.comparison.compare import Fit
 from nescio.comparison.task import Task
-from nescio.data import Scaling, arrays, load_uci, mnist, standardize, toys, uci
+from nescio.data import Scaling, arrays, load_uci, mnist, standardize, steps, toys, uci
 from nescio.data.bundled import TARGETS
 from nescio.errors import InputError, UnsupportedError
 from nescio.infer import MAP, MCLMC, VI, Laplace, fit
@@ -111,7 +111,7 @@ def tables() -> Iterator[Task]:
     for name in TARGETS:
         for split in range(SPLITS):
             train, test = uci(name).split(seed=split, test=0.1)
-            yield regression(name, split, train.x, train.y, (test.x, test.y))
+            yield regression(name, split, train.x, train.y, (test.x, test.y), rounded=steps(train.y))
 
 
 def gaps() -> Iterator[Task]:
@@ -122,7 +122,7 @@ def gaps() -> Iterator[Task]:
                 x, y, x2, y2 = (t.float() for t in load_uci(name, split, gap=True))
             except InputError:  # one split a feature
                 break
-            yield regression(f"{name} gap", split, x, y, (x2, y2))
+            yield regression(f"{name} gap", split, x, y, (x2, y2), rounded=steps(y))
             split += 1
 
 
