@@ -25,11 +25,12 @@ from record import RESULTS, keep, load
 from torch import nn
 
 from nescio import fit
-from nescio.comparison.suites import regression
+from nescio.comparison.suites import UNIT, regression
 from nescio.data import load_uci
 from nescio.evaluation import coverage, nll
 from nescio.infer import MAP, MCLMC, Method
-from nescio.nets.mlp import Hidden
+from nescio.laws import HalfNormal, Law, Normal
+from nescio.nets.mlp import NUMBERS, Hidden
 from nescio.noise import Noise
 
 SETS = ("boston", "kin8nm", "naval", "power", "protein")
@@ -45,21 +46,26 @@ def ensemble(warmup: int, thin: int, energy_variance: float) -> Method:
 class Choice(NamedTuple):
     hidden: Hidden
     method: Method
+    prior: Law = UNIT
 
 
 NETS = {"50": (50,), "16-16": (16, 16), "32-32": (32, 32), "50-50": (50, 50)}
 SIXTEEN = Hidden((16, 16), nn.ReLU)
 FINER = "16-16, longer, shorter steps"
+TANH = f"{FINER}, Tanh"
 CHOICES = {name: Choice(Hidden(widths, nn.ReLU), ensemble(3000, 20, 0.1)) for name, widths in NETS.items()} | {
     "16-16, longer": Choice(SIXTEEN, ensemble(5000, 40, 0.1)),
     FINER: Choice(SIXTEEN, ensemble(5000, 40, 0.03)),
     f"{FINER}, SiLU": Choice(Hidden((16, 16), nn.SiLU), ensemble(5000, 40, 0.03)),
-    f"{FINER}, Tanh": Choice(Hidden((16, 16), nn.Tanh), ensemble(5000, 40, 0.03)),
+    TANH: Choice(NUMBERS, ensemble(5000, 40, 0.03)),
+    f"{TANH}, prior twice as wide": Choice(NUMBERS, ensemble(5000, 40, 0.03), Normal(0.0, 2.0)),
+    f"{TANH}, prior of learned width": Choice(NUMBERS, ensemble(5000, 40, 0.03), Normal(0.0, HalfNormal(2.0))),
 }
 STAGES = {
     "network": list(NETS),
     "sampler": ["16-16", "16-16, longer", FINER],
-    "activation": [FINER, f"{FINER}, SiLU", f"{FINER}, Tanh"],
+    "activation": [FINER, f"{FINER}, SiLU", TANH],
+    "prior": [TANH, f"{TANH}, prior twice as wide", f"{TANH}, prior of learned width"],
 }
 
 
@@ -67,7 +73,7 @@ def score(name: str, split: int, choice: str, quick: bool) -> dict[str, Any]:
     x, y, *test = (t.float() for t in load_uci(name, split))
     order = Noise(split).at("rows", name).permutations(1, len(y))[0][:ROWS]
     chosen = CHOICES[choice]
-    task = regression(name, split, x[order], y[order], (test[0], test[1]), hidden=chosen.hidden)
+    task = regression(name, split, x[order], y[order], (test[0], test[1]), hidden=chosen.hidden, prior=chosen.prior)
     began = time.perf_counter()
     posterior = fit(task.model, task.data, 1 * MAP(epochs=2) if quick else chosen.method, seed=split)
     seconds = round(time.perf_counter() - began, 2)

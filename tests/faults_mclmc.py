@@ -84,8 +84,15 @@ def keeps_tuning(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(AdjustedMCLMC, "step", broken)
 
 
+def longer(v: Tensor, gradient: Tensor, size: float) -> tuple[Tensor, Tensor]:
+    """Directions that a kick makes a thousandth longer."""
+    turned, change = kick(v, gradient, size)
+    return 1.001 * turned, change
+
+
 FAULTS = [
     Fault("directions not normalised", setting(isokinetic, "normalise", lambda v: v), checks.check_unit_norm),
+    Fault("kicks that lengthen directions", setting(isokinetic, "kick", longer), checks.check_unit_norm),
     Fault("kinetic change with the wrong sign", change_times(lambda d: -1.0), checks.check_volume),
     Fault("kinetic change with d instead of d - 1", change_times(lambda d: d / (d - 1)), checks.check_volume),
     Fault("d / (d - 1) seen by the energy identity", change_times(lambda d: d / (d - 1)), checks.check_energy_identity),

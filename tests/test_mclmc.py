@@ -23,7 +23,7 @@ from torch import Tensor
 from nescio import InputError, UnsupportedError, fit
 from nescio.infer import MAP
 from nescio.infer.adjusted import AdjustedMCLMC, jittered
-from nescio.infer.isokinetic import Plan, Point, Tuning, correlation_time, kick, normalise, path
+from nescio.infer.isokinetic import Plan, Point, Tuning, correlation_time, kick, normalise, path, refresh
 from nescio.infer.mclmc import MCLMC
 from nescio.infer.microcanonical import Info, State
 from nescio.infer.sampler import Sampler
@@ -69,10 +69,12 @@ def some(dim: int, chains: int = 1, seed: int = 0) -> tuple[Tensor, Tensor]:
 
 
 def check_unit_norm() -> None:
-    """After forty steps, and in single precision after one kick, directions are unit vectors; steep gradients included."""
+    """After forty steps, after a refresh, and in single precision after one kick; steep gradients included."""
     x, v = some(5, 100)
     end, _ = integrate(correlated_gaussian(5), x, v, 0.3, 40)
-    assert float((end.v.square().sum(1) - 1).abs().max()) < 1e-12, "|v| is not 1"
+    forgot = refresh(v, x, torch.tensor(0.3), torch.tensor(1.0))
+    for turned in (end.v, forgot):
+        assert float((turned.square().sum(1) - 1).abs().max()) < 1e-12, "|v| is not 1"
     for scale in (1e-6, 1.0, 1e6):
         turned, change = kick(v.float(), (scale * x).float(), 0.1)
         assert float((turned.square().sum(1) - 1).abs().max()) < 1e-6 and bool(change.isfinite().all())

@@ -25,7 +25,7 @@ from nescio.data.bundled import TARGETS
 from nescio.errors import InputError, UnsupportedError
 from nescio.infer import MAP, MCLMC, VI, Laplace, fit
 from nescio.infer.method import Method
-from nescio.laws import Learned, Normal
+from nescio.laws import Law, Learned, Normal
 from nescio.likelihoods import Categorical, Gaussian, Heteroscedastic
 from nescio.model import Model
 from nescio.nets import lenet5, mlp
@@ -35,6 +35,7 @@ from nescio.posterior import GaussianPosterior, Posterior
 
 SPLITS = 10
 UNITS = Hidden((50,), nn.ReLU)  # as the literature on these tables has it
+UNIT = Normal(0.0, 1.0)
 GAPS = ("concrete", "energy", "yacht", "wine", "boston")
 
 
@@ -86,6 +87,7 @@ def regression(
     outside: Tensor | None = None,
     hidden: Hidden = UNITS,
     rounded: float = 0.0,
+    prior: Law = UNIT,
 ) -> Task:
     """Hidden layers, if nothing is said one of 50 units, give a mean and a scale; standardised by the training rows."""
     units = Scaling.of(y)
@@ -93,7 +95,7 @@ def regression(
         layers = mlp(x.shape[1], *hidden.widths, 2, activation=hidden.activation)
         net = nn.Sequential(standardize(Scaling.of(x)), layers).float()
     likelihood = Heteroscedastic(units.loc.float(), units.scale.float(), rounded)
-    return Task(name, Model(net, Normal(0.0, 1.0), likelihood), (x, y), test, split, outside)
+    return Task(name, Model(net, prior, likelihood), (x, y), test, split, outside)
 
 
 def toy() -> Iterator[Task]:

@@ -68,12 +68,13 @@ def kick(v: Tensor, gradient: Tensor, size: Tensor | float) -> tuple[Tensor, Ten
     """The directions after a time `size` in a constant gradient, and the kinetic change, in double precision."""
     most = v.shape[1] - 1
     norm = torch.linalg.vector_norm(gradient, dim=1, keepdim=True, dtype=torch.float64)
-    e = gradient / norm.clamp(min=1e-300).to(gradient)
+    some = norm.clamp(min=1e-300)
+    a = ((v * gradient).sum(1, keepdim=True, dtype=torch.float64) / some).clamp(-1.0, 1.0)
     delta = size * norm / most
     zeta = (-delta).exp()
-    a = (v * e).sum(1, keepdim=True, dtype=torch.float64).clamp(-1.0, 1.0)
     along = (1 - zeta) * (1 + zeta + a * (1 - zeta))
-    turned = normalise(along.to(v) * e + (2 * zeta).to(v) * v)
+    length = 1 + zeta.square() + a * (1 - zeta.square())  # of along e + 2ζ v, for unit vectors: 2ζ (cosh δ + a sinh δ)
+    turned = (along / (length * some)).to(v) * gradient + (2 * zeta / length).to(v) * v
     # log(cosh δ + a sinh δ), safe for large δ and for directions straight against the gradient
     change = torch.logaddexp(((1 + a) / 2).log() + delta, ((1 - a) / 2).log() - delta)
     return turned, most * change[:, 0]

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
-from typing import Any
-
 import torch
 from torch import nn
 
@@ -13,6 +10,7 @@ from nescio.data import standardize
 from nescio.errors import InputError
 from nescio.likelihoods import Bernoulli, Categorical, Heteroscedastic
 from nescio.likelihoods.likelihood import Likelihood
+from nescio.likelihoods.numbers import in_units
 from nescio.model import Model
 from nescio.noise import Noise
 from nescio.runs.inputs import Inputs
@@ -20,7 +18,9 @@ from nescio.runs.inputs import Inputs
 
 def build(inputs: Inputs, net: str, prior: str, likelihood: str, seed: int) -> Model:
     """The same model for the same texts and seed, in every process."""
-    observed = in_units(expressions.likelihood(likelihood), inputs)
+    observed = expressions.likelihood(likelihood)
+    if inputs.units is not None:
+        observed = in_units(observed, inputs.units.loc, inputs.units.scale)
     sizes = {"outputs": outputs(observed, inputs)}
     if len(inputs.shape) == 1:
         sizes["inputs"] = inputs.shape[0]
@@ -54,14 +54,3 @@ def outputs(likelihood: Likelihood, inputs: Inputs) -> int:
     if inputs.classes:
         return len(inputs.classes)
     return len(inputs.target) * (2 if isinstance(likelihood, Heteroscedastic) else 1)
-
-
-def in_units(likelihood: Likelihood, inputs: Inputs) -> Likelihood:
-    """`loc` and `scale` of the target go in where the likelihood has room for them and nothing else was asked for."""
-    names = {field.name for field in fields(likelihood)}
-    if inputs.units is None or not {"loc", "scale"} <= names:
-        return likelihood
-    given: Any = likelihood
-    if given.loc != 0.0 or given.scale != 1.0:
-        return likelihood
-    return replace(given, loc=inputs.units.loc.float(), scale=inputs.units.scale.float())

@@ -7,11 +7,12 @@ from typing import NamedTuple
 from nescio.data import steps
 from nescio.expressions import spell
 from nescio.infer.default import default
+from nescio.likelihoods import Gaussian
+from nescio.likelihoods.numbers import to_begin_with
 from nescio.model import Model
 from nescio.nets.mlp import CLASSES, NUMBERS
 from nescio.runs.given import Given
 
-FEW = 100  # rows from which a noise that changes from row to row can be learned
 LEAST_SIDE = 16  # pixels, of images that a LeNet takes
 
 
@@ -33,16 +34,12 @@ def choose_net(given: Given) -> Choice:
 def choose_likelihood(given: Given) -> Choice:
     if given.classes:
         return Choice("Categorical()", f"the target has {len(given.classes)} classes")
-    if len(given.y) >= FEW:
-        step, why = steps(given.y), f"a numeric target and {len(given.y)} rows: the noise may change from row to row"
-        if not step:
-            return Choice("Heteroscedastic()", why)
-        return Choice(
-            f"Heteroscedastic(rounded={step:g})", f"{why}; in steps of {step:g}, so no noise is below rounding"
-        )
-    return Choice(
-        "Gaussian(HalfNormal(1.0))", f"a numeric target and only {len(given.y)} rows: one noise for all of them"
-    )
+    rows, step = len(given.y), steps(given.y)
+    likelihood = to_begin_with(rows, step)
+    if isinstance(likelihood, Gaussian):
+        return Choice(spell(likelihood), f"a numeric target and only {rows} rows: one noise for all of them")
+    floor = f"; in steps of {step:g}, so no noise is below rounding" if step else ""
+    return Choice(spell(likelihood), f"a numeric target and {rows} rows: the noise may change from row to row{floor}")
 
 
 def choose_prior() -> Choice:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
 from typing import Any, final
 
 import numpy as np
@@ -11,13 +10,10 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import validate_data  # type: ignore[missing-module-attribute]
 
 from nescio.data import Scaling, steps
-from nescio.laws.catalogue import HalfNormal
-from nescio.likelihoods import Gaussian, Heteroscedastic
-from nescio.likelihoods.likelihood import Likelihood
+from nescio.likelihoods import Heteroscedastic
+from nescio.likelihoods.numbers import in_units, to_begin_with
 from nescio.nets.mlp import NUMBERS
 from nescio.sklearn.base import Bayesian, single
-
-FEW = 100  # rows from which a noise that changes from row to row can be learned
 
 
 @final
@@ -35,11 +31,10 @@ class BayesianRegressor(RegressorMixin, Bayesian):
         X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
         self._flat = np.ndim(y) == 1
         target = single(np.asarray(y, dtype=np.float64).reshape(len(y), -1))
-        likelihood = self.likelihood
-        if likelihood is None:
-            likelihood = Heteroscedastic(rounded=steps(target)) if len(target) >= FEW else Gaussian(HalfNormal(1.0))
+        likelihood = to_begin_with(len(target), steps(target)) if self.likelihood is None else self.likelihood
         outputs = target.shape[1] * (2 if isinstance(likelihood, Heteroscedastic) else 1)
-        self._fit(single(X), target, NUMBERS, outputs, in_units(likelihood, Scaling.of(target)))
+        units = Scaling.of(target)
+        self._fit(single(X), target, NUMBERS, outputs, in_units(likelihood, units.loc, units.scale))
         return self
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
@@ -63,17 +58,3 @@ class BayesianRegressor(RegressorMixin, Bayesian):
     def _shaped(self, parts: list[torch.Tensor]) -> np.ndarray:
         values = torch.cat(parts).double().cpu().numpy()
         return values[:, 0] if self._flat else values
-
-
-def in_units(likelihood: Likelihood, units: Scaling) -> Likelihood:
-    """`loc` and `scale` of y, where the likelihood has room for them and nothing else was asked for."""
-    given: Any = likelihood
-    if not {"loc", "scale"} <= {field.name for field in fields(given)}:
-        return likelihood
-    if (
-        isinstance(given.loc, torch.Tensor)
-        or isinstance(given.scale, torch.Tensor)
-        or (given.loc, given.scale) != (0.0, 1.0)
-    ):
-        return likelihood
-    return replace(given, loc=units.loc.float(), scale=units.scale.float())

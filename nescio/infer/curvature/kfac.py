@@ -9,6 +9,7 @@ different ways) keeps its exact block, or where that would have more than `exact
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -65,20 +66,28 @@ class Block:
         if len(self.sums) == 2:
             if self.sums[0].dim() == 1:
                 return Kron(self.sums[0] / self.met, self.sums[1])
-            return Kron(whole(self.sums[0]), whole(self.sums[1]) / self.met)
+            return Kron(whole(self.sums[0]), whole(self.sums[1]).div_(self.met))
         return Diag(self.sums[0]) if self.sums[0].dim() == 1 else Dense(self.sums[0])
 
 
 def add_gram(total: Tensor, rows: Tensor) -> None:
     """total += rowsᵀ rows, but only what is on and above the diagonal, in strips: the other half is the same."""
-    step = max(50, -(-rows.shape[1] // 8))
-    for first in range(0, rows.shape[1], step):
-        strip = slice(first, first + step)
-        total[strip, first:] += (rows[:, strip].mT @ rows[:, first:]).double()
+    for strip in strips(rows.shape[1]):
+        total[strip, strip.start :] += (rows[:, strip].mT @ rows[:, strip.start :]).double()
 
 
-def whole(upper: Tensor) -> Tensor:
-    return upper.triu() + upper.triu(1).mT
+def whole(total: Tensor) -> Tensor:
+    """With its other half, in its place."""
+    for strip in strips(len(total)):
+        corner = total[strip, strip]
+        corner.copy_(corner.triu() + corner.triu(1).mT)
+        total[strip.stop :, strip] = total[strip, strip.stop :].mT
+    return total
+
+
+def strips(size: int) -> Iterator[slice]:
+    step = max(50, -(-size // 8))
+    return (slice(first, first + step) for first in range(0, size, step))
 
 
 @final
