@@ -2,8 +2,8 @@
 
 boston, kin8nm, naval, power and protein (data folder: NESCIO_DATA), the splits of the literature, at most 900 of their training rows, by
 lot, for the bundled tables have as many. First the network, by the sampler as it was; then the sampler, by that network; then the
-activation, a stage that was added when the first two had met the bundled tables. The choice of the least mean rank in held-out negative
-log likelihood wins; sets count alike, whatever their units.
+activation and the prior, stages that were added when the first two had met the bundled tables. The choice of the least mean rank in
+held-out negative log likelihood wins; sets count alike, whatever their units.
 
     python benchmarks/defaults.py [--splits 2] [--sets boston ...] [--budget SECONDS] [--out FOLDER] [--quick]
 

@@ -114,14 +114,14 @@ def beside_others() -> str:
         lines.append(f"| {library.replace('_', ' ')} | {' | '.join(cells)} | {100 * whole:.1f}% |")
     lines += [
         "",
-        "Network, sampler and activation were chosen in turn on five other tables (`benchmarks/defaults.py`; the activation when the "
+        "Network, sampler, activation and prior were chosen in turn on five other tables (`benchmarks/defaults.py`; the last two when the "
         "first two had met these; mean rank in NLL: "
-        + "; ".join(f"{stage} {ranked(stage)}" for stage in ("network", "sampler", "activation"))
+        + "; ".join(f"{stage} {ranked(stage)}" for stage in ("network", "sampler", "activation", "prior"))
         + ").",
         "",
         "Means of NLL hide single rows, far outside every interval, that weigh as much as all others. The target of wine is whole numbers, "
-        "so NLL has no floor there, and narrow densities on these numbers win without knowing more; nescio's noise is at least "
-        "that of rounding.",
+        "which have no density: there the NLL of everybody is that of the step around the number, a probability, lest narrow densities on "
+        "whole numbers win without knowing more.",
     ]
     return "\n".join(lines)
 

@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.func import vmap
 
 from nescio import laws
+from nescio.densities import StudentT as Students
 from nescio.errors import InputError
 from nescio.laws import (
     Bernoulli,
@@ -250,3 +251,16 @@ def test_influence_of_large_weights() -> None:
     torch.testing.assert_close(score(Cauchy(0, 2.0)), -2 * w / (4 + w**2), rtol=1e-10, atol=0)
     for law in (StudentT(3.0), Cauchy()):
         assert (score(law).abs() <= 4 / w).all()
+
+
+def test_students_t_is_torchs_own_but_for_a_constant_that_no_graph_can_record() -> None:
+    df, loc, scale = torch.tensor([3.0, 5.0]), torch.tensor(0.5), torch.tensor([[1.0], [2.0]])
+    ours, known = Students(df, loc, scale), torch.distributions.StudentT(df, loc, scale)
+    y = torch.randn(4, 2, 2)
+    for a, b in ((ours, known), (ours.expand((3, 2, 2)), known.expand((3, 2, 2)))):
+        assert a.batch_shape == b.batch_shape and torch.equal(a.mean, b.mean) and torch.equal(a.variance, b.variance)
+        torch.manual_seed(0)
+        first = a.rsample((5,))
+        torch.manual_seed(0)
+        torch.testing.assert_close(first, b.rsample((5,)))
+    torch.testing.assert_close(ours.log_prob(y), known.log_prob(y))
