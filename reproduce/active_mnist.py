@@ -17,7 +17,6 @@ Each finished run is a line of active_mnist.rows.jsonl; one that the budget cut 
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Iterator, Sequence
 from functools import cache, partial
 from pathlib import Path
@@ -26,7 +25,7 @@ from typing import Any
 import numpy as np
 from evidence import write
 from expectation import Expectation, at_least, show
-from resumable import Job, Line, finish, options
+from resumable import Job, Line, OutOfTime, finish, options, watch
 from torch import nn
 
 from nescio import Model
@@ -37,7 +36,6 @@ from nescio.active import (
     MaxEntropy,
     MeanStd,
     Random,
-    Round,
     VariationRatios,
     balanced,
     learn,
@@ -74,10 +72,6 @@ PRIOR = {"7.weight": Normal(0.0, 5**-0.5), "*": Normal(0.0, 1.0)}
 IDS = ("000-2",)
 
 
-class OutOfTime(Exception):
-    """The budget is spent; the folder of the run has what was done."""
-
-
 digits = cache(mnist)  # read once a process
 
 
@@ -106,10 +100,6 @@ def run(job: Job, until: float, device: str, runs: Path) -> Line | None:
     with Noise(job["seed"]).at("active").scope():
         net = network().to(device)
 
-    def watch(done: Round) -> None:
-        if time.time() >= until:
-            raise OutOfTime
-
     name = f"{job['acquire']}-{job['seed']}-{job['batch']}-{job['candidates'] or 'all'}-{job['epochs']}" + (
         "-quick" if job["quick"] else ""
     )
@@ -128,7 +118,7 @@ def run(job: Job, until: float, device: str, runs: Path) -> Line | None:
             candidates=job["candidates"],
             seed=job["seed"],
             folder=runs / name,
-            progress=watch,
+            progress=partial(watch, until),
         )
     except OutOfTime:
         return None

@@ -12,12 +12,14 @@ numbers stand beside ours, and only the nearest of all is judged by one: the kep
 
     python reproduce/cifar_hmc.py --device cuda --cifar10 FOLDER [--epochs 28] [--workers 12] [--only SGHMC ensemble] [--seeds 12]
 
-Each finished job is a line of cifar_hmc.rows.jsonl, and its probabilities are kept beside it.
+Each finished job is a line of cifar_hmc.rows.jsonl, and its probabilities are kept beside it; one that the budget or a kill cut short
+goes on where it was (cifar_hmc.runs).
 """
 
 from __future__ import annotations
 
 import argparse
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 from pathlib import Path
@@ -28,7 +30,7 @@ import torch
 from cifar10_files import read
 from evidence import write
 from expectation import Expectation, show
-from resumable import Job, Line, finish, options
+from resumable import Job, Line, OutOfTime, finish, options, watch
 from torch import Tensor, nn
 from torch import distributions as td
 
@@ -138,7 +140,7 @@ JOBS = {"cyclical SGHMC": 3, "SGHMC": 3, "ensemble": 12, "MFVI": 1, "SGLD": 2, "
 AVERAGES = {"samplers and ensemble": ("ensemble", "SGHMC", "cyclical SGHMC"), "all averaged": NAMES}
 
 
-def train(job: Job, until: float, device: str, folder: Path | None, kept: Path) -> Line:
+def train(job: Job, until: float, device: str, folder: Path | None, kept: Path) -> Line | None:
     data = load(folder)
     if job["images"]:
         data = Data(*(t[: job["images"]] for t in data))
@@ -147,13 +149,19 @@ def train(job: Job, until: float, device: str, folder: Path | None, kept: Path) 
         net = Autocast(resnet20() if not job["images"] else tiny(), job["method"] not in WHOLE).to(device)
     model = Model(net, Normal(0.0, 5**-0.5), Categorical())
     method = methods(job["epochs"], len(data.x) // batch, batch, job["scale"])[job["method"]]()
-    posterior = fit(
-        model,
-        (data.x.to(device), data.y.to(device)),
-        method,
-        seed=job["seed"],
-        compile=True if device != "cpu" else None,
-    )
+    place, code = kept.with_suffix(".runs") / name_of(job), True if device != "cpu" else None
+    try:
+        posterior = fit(
+            model,
+            (data.x.to(device), data.y.to(device)),
+            method,
+            seed=job["seed"],
+            progress=partial(watch, until),
+            folder=place,
+            compile=code,
+        )
+    except OutOfTime:
+        return None
     if isinstance(posterior, Draws) and not bool(posterior.theta.isfinite().all()):
         raise SystemExit("the chain overflowed; take shorter steps: --scale 0.3")
     if isinstance(posterior, GaussianPosterior) and job["method"] == "Laplace":
@@ -167,6 +175,7 @@ def train(job: Job, until: float, device: str, folder: Path | None, kept: Path) 
     print(job["method"], {key: round(value, 4) for key, value in scores.items()}, flush=True)
     info = {key: posterior.info[key] for key in ("mixing", "compiled") if key in posterior.info}
     used = {"count": posterior.count(), "images_used": len(data.x)}
+    shutil.rmtree(place)
     return scores | used | {"info": repr(info)[:500]}
 
 

@@ -25,6 +25,16 @@ Line = dict[str, Any]
 Work = Callable[[Job, float], Line | None]  # given when it should be over; None from one that can go on later
 
 
+class OutOfTime(Exception):
+    """The budget is spent; the folder of the run has what was done."""
+
+
+def watch(until: float, _: Any) -> None:
+    """For `progress`, bound to a time."""
+    if time.time() >= until:
+        raise OutOfTime
+
+
 def options(parser: argparse.ArgumentParser) -> None:
     """Those that all of these scripts have."""
     parser.add_argument("--device", default="cpu")
