@@ -73,7 +73,7 @@ def kick(v: Tensor, gradient: Tensor, size: Tensor | float) -> tuple[Tensor, Ten
     delta = size * norm / most
     zeta = (-delta).exp()
     along = (1 - zeta) * (1 + zeta + a * (1 - zeta))
-    length = 1 + zeta.square() + a * (1 - zeta.square())  # of along e + 2ζ v, for unit vectors: 2ζ (cosh δ + a sinh δ)
+    length = 1 + a + (1 - a) * zeta.square()  # of along e + 2ζ v, for unit vectors: 2ζ (cosh δ + a sinh δ)
     turned = (along / (length * some)).to(v) * gradient + (2 * zeta / length).to(v) * v
     # log(cosh δ + a sinh δ), safe for large δ and for directions straight against the gradient
     change = torch.logaddexp(((1 + a) / 2).log() + delta, ((1 - a) / 2).log() - delta)
