@@ -25,7 +25,7 @@ from record import RESULTS, keep, load
 from torch import nn
 
 from nescio import fit
-from nescio.comparison.suites import UNIT, regression
+from nescio.comparison.suites import PRIOR, regression
 from nescio.data import load_uci
 from nescio.evaluation import coverage, nll
 from nescio.infer import MAP, MCLMC, Method
@@ -46,7 +46,7 @@ def ensemble(warmup: int, thin: int, energy_variance: float) -> Method:
 class Choice(NamedTuple):
     hidden: Hidden
     method: Method
-    prior: Law = UNIT
+    prior: Law = PRIOR
 
 
 NETS = {"50": (50,), "16-16": (16, 16), "32-32": (32, 32), "50-50": (50, 50)}

@@ -96,7 +96,7 @@ def scored(predictive: Any, y: torch.Tensor, step: float, seconds: float) -> dic
 
 
 def nll_of_step(predictive: Any, y: torch.Tensor, step: float) -> float:
-    """Of the values that would have been rounded to y."""
+    """Of the values that would have been rounded to y; a chance of nothing counts as 1e-12, for everybody."""
     chance = predictive.cdf(y + step / 2) - predictive.cdf(y - step / 2)
     return float(-chance.double().clamp_min(1e-12).log().mean())
 

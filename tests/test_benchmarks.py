@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,11 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 
 from nescio import fit
 from nescio.data.source import source
 from nescio.infer import HMC, MAP
 from nescio.likelihoods.gaussian import LEAST
+from nescio.predictive import Drawn
 from nescio.target import Target
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -31,6 +34,7 @@ NAMES = (
     "record",
     "steps",
     "summary",
+    "tables",
     "time_nescio",
     "time_score",
     "time_spec",
@@ -298,3 +302,22 @@ def test_every_peer_solves_the_same_problem(tmp_path: Path) -> None:
     rates = [row["acceptance"] for row in kept["rows"] if row["kind"] == "cost" and row["acceptance"] is not None]
     assert len(rates) > 4 and max(rates) - min(rates) < 0.3
     assert {"numpyro", "blackjax", "pyro-ppl", "posteriors"} <= set(kept["peers"])
+
+
+def test_a_target_in_steps_is_scored_by_the_chance_of_its_step(bench: Any) -> None:
+    """Chances of all steps sum to one, whatever the width; so certainty is worth no more than one."""
+    tables = bench("tables")
+    loc, scale = (torch.tensor(x, dtype=torch.float64).view(2, 1, 1) for x in ([4.6, 6.2], [1e-3, 0.8]))
+    mixture = Drawn(torch.distributions.Normal(loc, scale))
+    steps = torch.arange(-20.0, 30.0).double()
+    chances = [math.exp(-tables.nll_of_step(mixture, y.view(1, 1), 1.0)) for y in steps]
+    assert sum(chances) == pytest.approx(1.0, abs=1e-9)
+    wide = stats.norm(6.2, 0.8)
+    assert chances[25] == pytest.approx(0.5 + (wide.cdf(5.5) - wide.cdf(4.5)) / 2, rel=1e-9)  # the step of 5
+    assert (
+        tables.scored(mixture, steps[25].view(1, 1), 1.0, 0.0)["nll"]
+        > 0
+        > tables.scored(
+            Drawn(torch.distributions.Normal(torch.full((1, 1, 1), 5.0), 1e-3)), torch.full((1, 1), 5.0), 0.0, 0.0
+        )["nll"]
+    )  # by density instead

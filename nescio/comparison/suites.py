@@ -35,7 +35,7 @@ from nescio.posterior import GaussianPosterior, Posterior
 
 SPLITS = 10
 UNITS = Hidden((50,), nn.ReLU)  # as the literature on these tables has it
-UNIT = Normal(0.0, 1.0)
+PRIOR = Normal(0.0, 1.0)
 GAPS = ("concrete", "energy", "yacht", "wine", "boston")
 
 
@@ -87,7 +87,7 @@ def regression(
     outside: Tensor | None = None,
     hidden: Hidden = UNITS,
     rounded: float = 0.0,
-    prior: Law = UNIT,
+    prior: Law = PRIOR,
 ) -> Task:
     """Hidden layers, if nothing is said one of 50 units, give a mean and a scale; standardised by the training rows."""
     units = Scaling.of(y)
