@@ -6,9 +6,10 @@ batches of 128, Adam 1e-3, the 128 units under N(0, 1/5) (their weight decay 2.5
 Tested on the official 10,000 images. Beside BALD the batch of ten that teaches most together (BatchBALD, Kirsch et al., 2019).
 
 The paper's 50 epochs are 50 steps as long as there are no more than 128 labels, and 400 at the end. The reproduction whose numbers
-are known has the same 50, but by the look of its code hands the trained network on from round to round. --epochs says how many here.
+are known has the same 50, but by the look of its code hands the trained network on from round to round. --epochs says how many here, or
+several numbers one after another: rows of other than 50 say so.
 
-    python reproduce/active_mnist.py --device cuda [--workers 6] [--epochs 50] [--candidates 2000] [--rounds 98] [--seeds 3]
+    python reproduce/active_mnist.py --device cuda [--workers 6] [--epochs 50 200] [--candidates 2000] [--rounds 98] [--seeds 3]
                                      [--only BALD Random] [--budget SECONDS]
 
 Each finished run is a line of active_mnist.rows.jsonl; one that the budget cut short goes on from its last round (active_mnist.runs).
@@ -66,6 +67,7 @@ TO_ERROR = {
     "Random": (255, 835),
     "BatchBALD": (70, 200),
 }  # memory
+PAPER = 50  # epochs of a training
 CLAIMS = {"BALD": (0.0, 1.8), "VariationRatios": (0.0, 1.7), "Random": (3.0, 5.7)}
 BATCH, PASSES = 10, 100
 PRIOR = {"7.weight": Normal(0.0, 5**-0.5), "*": Normal(0.0, 1.0)}
@@ -129,7 +131,13 @@ def run(job: Job, until: float, device: str, runs: Path) -> Line | None:
 
 
 def table(found: Sequence[Line], full: bool) -> Iterator[Expectation]:
+    for epochs in dict.fromkeys(line["job"]["epochs"] for line in found):
+        yield from trained_for(epochs, [line for line in found if line["job"]["epochs"] == epochs], full)
+
+
+def trained_for(epochs: int, found: Sequence[Line], full: bool) -> Iterator[Expectation]:
     ends: dict[str, dict[int, float]] = {}
+    suffix = "" if epochs == PAPER else f", {epochs} epochs"
     for name in ACQUISITIONS:
         own = [line for line in found if line["job"]["acquire"] == name]
         if not own:
@@ -140,21 +148,21 @@ def table(found: Sequence[Line], full: bool) -> Iterator[Expectation]:
         bounds = {} if low is None or not full else {"low": low, "high": high, "says": "Gal et al. (2017), figure 1"}
         said = {"published": AT_1000[name], "mark": "third party"} if name in AT_1000 else {}
         metric = f"error in % at {own[0]['labels'][-1]} labels"
-        yield Expectation(name, metric, float(np.mean(last)), len(own), **bounds, **said)  # type: ignore[arg-type]
+        yield Expectation(name + suffix, metric, float(np.mean(last)), len(own), **bounds, **said)  # type: ignore[arg-type]
         for i, limit in enumerate((10, 5)):
             reached = [line[f"labels to {limit}%"] for line in own]
             if all(each is not None for each in reached):
                 value = float(np.mean(reached))
                 published = TO_ERROR[name][i]
                 yield Expectation(
-                    name, f"labels to {limit}% error", value, len(own), published=published, mark="memory"
+                    name + suffix, f"labels to {limit}% error", value, len(own), published=published, mark="memory"
                 )
     for better, worse in (("BALD", "Random"), ("VariationRatios", "Random"), ("BatchBALD", "BALD")):
         both = sorted(ends.get(better, {}).keys() & ends.get(worse, {}).keys())
         if len(both) > 1:
             gain = at_least([ends[worse][seed] - ends[better][seed] for seed in both])
             bound = {"low": 0.0, "says": "chosen labels teach more"} if worse == "Random" else {}
-            yield Expectation(better, f"error of {worse} less its own, less two se", gain, len(both), **bound)  # type: ignore[arg-type]
+            yield Expectation(better + suffix, f"error of {worse} less its own, less two se", gain, len(both), **bound)  # type: ignore[arg-type]
 
 
 def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
@@ -162,7 +170,7 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
     options(parser)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=98, help="98 times 10 labels beyond the first 20 are 1000")
-    parser.add_argument("--epochs", type=int, default=50, help="of each training")
+    parser.add_argument("--epochs", type=int, nargs="+", default=[PAPER], help="of each training")
     parser.add_argument("--candidates", type=int, default=2000, help="images, by lot, that are looked at in a round")
     parser.add_argument("--only", nargs="*", choices=list(ACQUISITIONS), default=list(ACQUISITIONS))
     given = parser.parse_args(arguments)
@@ -173,11 +181,12 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
             "acquire": name,
             "seed": seed,
             "rounds": given.rounds,
-            "epochs": given.epochs,
+            "epochs": epochs,
             "batch": BATCH,
             "candidates": given.candidates,
             "quick": given.quick,
         }
+        for epochs in given.epochs
         for seed in range(given.seeds)
         for name in given.only
     ]
@@ -191,7 +200,7 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
     command = "python reproduce/active_mnist.py" + (
         " --quick"
         if given.quick
-        else f" --rounds {given.rounds} --epochs {given.epochs} --candidates {given.candidates}"
+        else f" --rounds {given.rounds} --epochs {' '.join(map(str, given.epochs))} --candidates {given.candidates}"
     )
     seeds = sorted({line["job"]["seed"] for line in found})
     write("active_mnist", command, rows, seeds, given.quick, given.out, found[0]["made"])
