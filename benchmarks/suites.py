@@ -3,7 +3,8 @@
     python benchmarks/suites.py uci [--splits 3] [--workers 8] [--device cuda] [--budget SECONDS] [--methods 'deep ensemble' ...]
                                     [--out FOLDER] [--quick]
 
-Lines are kept in suite_<name>.scores.jsonl and skipped the next time; the table is suite_<name>.json, and is printed.
+Lines are kept in suite_<name>.scores.jsonl, each with where it was made, and skipped the next time; the table is suite_<name>.json, and is
+printed.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from record import RESULTS, keep
+from record import RESULTS, evidence, processor
 
 from nescio.comparison import SUITES, Comparison, Row, Task, compare_tasks, standard_methods, suite
 
@@ -47,7 +48,13 @@ def run(name: str, place: int, method: str, quick: bool, device: str, until: flo
         "seed": row.seed,
         "values": row.values,
         "failed": row.failed,
+        "made": origin(device),
     }
+
+
+def origin(device: str) -> dict[str, Any]:
+    found = {**evidence().origin(), "processor": processor()}
+    return found if device == "cpu" else found | {"machine": f"{found['machine']}, {torch.cuda.get_device_name()}"}
 
 
 def main(arguments: list[str] | None = None) -> Comparison:
@@ -77,14 +84,14 @@ def main(arguments: list[str] | None = None) -> Comparison:
                 lines.append(line)
                 with open(path, "a") as stream:
                     stream.write(json.dumps(line) + "\n")
-    table = Comparison(tuple(Row(**line) for line in lines))
+    table = Comparison(tuple(Row(**{key: x for key, x in line.items() if key != "made"}) for line in lines))
     if lines:
         print(table.text())
-        finish(table, given)
+        finish(table, given, lines[0].get("made") or origin(given.device))
     return table
 
 
-def finish(table: Comparison, given: argparse.Namespace) -> None:
+def finish(table: Comparison, given: argparse.Namespace, made: dict[str, Any]) -> None:
     rows = []
     for task in table.tasks:
         for method, values in table.summary(task).items():
@@ -95,7 +102,9 @@ def finish(table: Comparison, given: argparse.Namespace) -> None:
     settings = {"device": given.device, "ranks": table.ranks()}
     command = f"python benchmarks/suites.py {given.suite} --splits {given.splits} --device {given.device}"
     seeds = sorted({row.split for row in table.rows})
-    keep(f"suite_{given.suite}", command, rows, seeds, given.quick, given.out, {}, settings)
+    evidence().write(
+        f"suite_{given.suite}", command, rows, seeds, given.quick, given.out, {**made, "settings": settings}
+    )
 
 
 if __name__ == "__main__":

@@ -19,6 +19,10 @@ SUITES = {
     "gap": "tables with a gap",
     "mnist": "6000 digits",
 }
+NOTES = {
+    "mnist": "Under N(0, 1) on all weights of LeNet a sampler's networks are certain of everything, the wrong answers among them "
+    "([gotchas](gotchas.md)); the prior of a suite is the same for every method."
+}
 NINE = {
     "ensembles": "`5 * MAP()`",
     "microcanonical": "`8 * (MAP() >> MCLMC())`",
@@ -154,8 +158,10 @@ def of_suite(name: str) -> str:
         cells = [f"{e['nll']['ours']:.2f}" if "nll" in e else "" for e in entries]
         passes = [e["passes"]["ours"] for e in entries if "passes" in e]
         cost = f"{sum(passes) / len(passes):.0f}" if passes else "one more than training"
-        lines.append(f"| {method} | {' | '.join(cells)} | {rank:.1f} | {cost} |")
-    return "\n".join(lines)
+        least = min(e["nll"]["n"] for e in entries if "nll" in e)
+        fewer = f" ({least} splits)" * (least < many)
+        lines.append(f"| {method}{fewer} | {' | '.join(cells)} | {rank:.1f} | {cost} |")
+    return "\n".join([*lines, *(["", NOTES[name]] if name in NOTES else [])])
 
 
 def rewritten(text: str) -> str:

@@ -161,7 +161,7 @@ def test_convolution_and_batch_norm_are_exact() -> None:
 
 
 def check_factored() -> None:
-    """Exact where variances are products of rows, columns and places of a kernel; else of the right sums along each of them."""
+    """Exact where variances are products of rows, columns and places of a kernel; else such a product takes their place beside m²."""
     net = mlp(3, 5, 2).double()
     x = Noise(2, (), dtype=DOUBLE).normal(4, 3)
     plain, variances = propagation(net, x, 0.3)
@@ -170,9 +170,15 @@ def check_factored() -> None:
         name: v if v.dim() == 1 else v.sum(1, keepdim=True) * v.sum(0, keepdim=True) / v.sum()
         for name, v in variances.items()
     }
-    exact, fast = Propagation(graph, outer)(x), Propagation(graph, variances, factored=True)(x)
+    exact, fast = Propagation(graph, outer)(x), Propagation(graph, outer, factored=True)(x)
     torch.testing.assert_close(fast.variance, exact.variance, rtol=1e-9, atol=1e-12)
     torch.testing.assert_close(fast.mean, exact.mean, rtol=1e-9, atol=1e-12)
+    fast = Propagation(graph, variances, factored=True)(x)
+    weight, own = dict(net.named_parameters()), variances
+    m, v = x @ weight["0.weight"].mT + weight["0.bias"], x.square() @ outer["0.weight"].mT + own["0.bias"]
+    m, v = rules.relu(Moments(m, v))
+    spread = v @ (weight["2.weight"].square() + own["2.weight"]).mT + m.square() @ outer["2.weight"].mT + own["2.bias"]
+    torch.testing.assert_close(fast.variance, spread, rtol=1e-9, atol=1e-12)
     ones = torch.ones(2, 3, dtype=DOUBLE)
     first = nn.Linear(3, 5).double()
     one, own = propagation(first, ones, 0.3)
@@ -215,7 +221,7 @@ class Everything(nn.Module):
         x = torch.relu(self.norm(self.conv(x)))
         x = x + torch.nn.functional.silu(self.frn(x)) * 0.5 - self.group(x)
         x = nn.functional.max_pool2d(nn.functional.pad(x, (0, 2, 0, 2)), 2)
-        x = nn.functional.avg_pool2d(x, 2).flatten(1)
+        x = nn.functional.avg_pool2d(x, 2).view(-1, 16)
         x = self.drop(nn.functional.gelu(self.layer(x)))
         x = nn.functional.leaky_relu(self.first(x), 0.1)
         return self.last(torch.cat([torch.tanh(x), torch.sigmoid(-x) / 2], 1))

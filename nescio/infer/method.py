@@ -35,7 +35,7 @@ from nescio.target import Target, check
 
 LEAST_DRAWS = 4  # a chain from which anything can be said
 LOOKED_AT = 20  # data points at which mixing is judged
-MOST_DRAWS = 2000  # of a chain, evenly spaced, by which it is judged: a long run is not kept waiting
+MOST_DRAWS = 1000  # of a chain, evenly spaced, by which it is judged: a long run is not kept waiting
 
 
 class Progress(NamedTuple):

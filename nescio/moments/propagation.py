@@ -2,10 +2,10 @@ r"""A network that is given means and variances instead of numbers, operation by
 
     y = W x + b,   all independent:     E y = M m + b,    Var y = (M² + S) v + S m² + Var b
 
-so a pass costs a deterministic one and, for the variances, one or two products more. `factored`: S is replaced by the product of a
-number for each output, one for each input and, of a convolution, one for each place in its kernel, which has the same sums along each of
-them; then Var y = M² v + s (tᵀ(v + m²)), one product and a narrow one. Exact where variances are such a product, as those of a
-Kronecker-factored covariance nearly are.
+so a pass costs a deterministic one and, for the variances, one or two products more. `factored`: where S meets m² it is replaced by the
+product of a number for each output, one for each input and, of a convolution, one for each place in its kernel, which has the same sums
+along each of them: S m² = s tᵀm² is one more input of the product with v, and a pass costs two deterministic ones. Exact where variances
+are such a product, as those of a Kronecker-factored covariance nearly are.
 """
 
 from __future__ import annotations
@@ -28,14 +28,12 @@ CHECKS = (aten._assert_tensor_metadata.default, aten._assert_async.msg, aten.sym
 
 
 class Weight(NamedTuple):
-    """A weight's mean and variance; its power M² + S, or where S is a product, M² and the factors."""
+    """A weight's mean, variance and power M² + S. Where S is replaced by s tᵀ: t, and s as the power's last input."""
 
     mean: Tensor
     variance: Tensor
     power: Tensor
-    row: Tensor | None = None  # (outputs,)
-    column: Tensor | None = None  # (inputs,)
-    kernel: Tensor | None = None  # (1, 1, ...)
+    column: Tensor | None = None
 
 
 @final
@@ -48,22 +46,21 @@ class Propagation(nn.Module):
         self.graph.set_codegen(CodeGen())  # it is read, not run; what torch.export put there cannot be copied
         for node in self.graph.nodes:
             node.meta = {"nn_module_stack": node.meta.get("nn_module_stack")}
+            if node.target is aten.view.default:
+                node.target = aten.reshape.default  # numbers lie in another order here
         for name in {str(node.target) for node in self.graph.nodes if node.op == "get_attr"}:
-            mean, key = value_of(exported, name).detach(), keyed(name)
+            mean, key = laid_out(value_of(exported, name).detach()), keyed(name)
             self.register_buffer(key, mean)
             if name not in variances:
                 continue
-            variance = variances[name]
-            thin = factored and mean.dim() > 1
+            variance = laid_out(variances[name])
+            power = mean.square() + variance
+            if factored and mean.dim() > 1:
+                row, column = product(variance)
+                power = laid_out(torch.cat([power, row], 1))
+                self.register_buffer(f"{key}_column", column)
             self.register_buffer(f"{key}_variance", variance)
-            self.register_buffer(f"{key}_power", mean.square() if thin else mean.square() + variance)
-            if thin:
-                flat, whole = variance.flatten(2) if mean.dim() > 2 else variance[..., None], variance.sum()
-                whole = whole.clamp_min(torch.finfo(whole.dtype).tiny)
-                self.register_buffer(f"{key}_row", flat.sum((1, 2)))
-                self.register_buffer(f"{key}_column", flat.sum((0, 2)) / whole)
-                if mean.dim() > 2:
-                    self.register_buffer(f"{key}_kernel", (flat.sum((0, 1)) / whole).view(1, 1, *mean.shape[2:]))
+            self.register_buffer(f"{key}_power", power)
         self.check()
 
     def check(self) -> None:
@@ -81,9 +78,10 @@ class Propagation(nn.Module):
     def forward(self, x: Any) -> Moments:
         given = list(x.values()) if isinstance(x, dict) else list(x) if isinstance(x, tuple) else [x]
         values: dict[Node, Any] = {}
+        waiting = {node: len(node.users) for node in self.graph.nodes}
         for node in self.graph.nodes:
             if node.op == "placeholder":
-                values[node] = given.pop(0)
+                values[node] = laid_out(given.pop(0))
             elif node.op == "get_attr":
                 values[node] = self.weight(str(node.target))
             elif node.op == "output":
@@ -92,6 +90,10 @@ class Propagation(nn.Module):
                 return Moments(mean, torch.zeros_like(mean) if variance is None else variance)
             elif node.op == "call_function":  # a module is one of torch's own guards
                 values[node] = self.call(node, values)
+                for before in node.all_input_nodes:
+                    waiting[before] -= 1
+                    if not waiting[before]:
+                        del values[before]  # what comes next may have its memory, which is near
         raise AssertionError("a graph ends in its output")
 
     def weight(self, name: str) -> Any:
@@ -99,7 +101,7 @@ class Propagation(nn.Module):
         mean = getattr(self, key)
         if name not in self.uncertain:
             return mean
-        names = [f"{key}_{part}" for part in ("variance", "power", "row", "column", "kernel")]
+        names = [f"{key}_{part}" for part in ("variance", "power", "column")]
         return Weight(mean, *(getattr(self, part, None) for part in names))  # type: ignore[arg-type]
 
     def call(self, node: Node, values: dict[Node, Any]) -> Any:
@@ -125,21 +127,29 @@ def linear(function: Any, x: Number, weight: Any, bias: Any = None, *options: An
         mean = function(m, weight, b, *options)
         return Moments(mean, function(v, weight.square(), d, *options)) if v is not None else total_of(mean, d, weight)
     mean = function(m, weight.mean, b, *options)
-    grouped = function is not aten.linear.default and m.shape[1] != weight.mean.shape[1]
-    if weight.row is None or weight.column is None or grouped:
+    column, power, inputs = weight.column, weight.power, -1 if function is aten.linear.default else 1
+    if column is not None and m.shape[inputs] != len(column):  # of groups: each has inputs of its own
+        column, power = None, power[:, :-1]
+    if column is None:
         spread = function(m.square(), weight.variance, d, *options)
-        power = weight.power if weight.row is None else weight.power + weight.variance
         return Moments(mean, spread if v is None else spread + function(v, power, None, *options))
-    square = m.square() if v is None else torch.addcmul(v, m, m)
-    if weight.kernel is None:
-        common, shape = (square @ weight.column)[..., None], (-1,)
-    else:  # over channels first, then over places
-        summed = (weight.column @ square.flatten(2)).unflatten(-1, square.shape[2:])[:, None]
-        common, shape = function(summed, weight.kernel, None, *options), (-1, *[1] * (mean.dim() - 2))
-    row = weight.row.view(shape)
+    common = (m.square().movedim(inputs, -1) @ column[:, None]).movedim(-1, inputs)
     if v is None:
-        return Moments(mean, common * row + (0 if d is None else d.view(shape)))
-    return Moments(mean, torch.addcmul(function(v, weight.power, d, *options), common, row))
+        return Moments(mean, function(common, power[:, -1:], d, *options))
+    return Moments(mean, function(torch.cat([v, common], inputs), power, d, *options))
+
+
+def product(variance: Tensor) -> tuple[Tensor, Tensor]:
+    """(outputs, 1, ...) and (inputs,) whose product has the same sums along outputs, inputs and places of a kernel."""
+    places, whole = tuple(range(2, variance.dim())), variance.sum().clamp_min(torch.finfo(variance.dtype).tiny)
+    rows = variance.sum((1, *places), keepdim=True)
+    kernel = variance.sum((0, 1), keepdim=True) / whole if places else 1.0
+    return rows * kernel, variance.sum((0, *places)) / whole
+
+
+def laid_out(x: Any) -> Any:
+    """Images and kernels channel by channel within a place: convolutions are faster so, and so is a sum over channels."""
+    return x.contiguous(memory_format=torch.channels_last) if isinstance(x, Tensor) and x.dim() == 4 else x
 
 
 def total_of(mean: Tensor, variance: Tensor | None, weight: Tensor) -> Number:

@@ -164,7 +164,7 @@ RULES: dict[Any, Rule] = {
     **{
         op: reshaped(op)
         for op in (
-            *(aten.flatten.using_ints, aten.reshape.default, aten.view.default, aten.permute.default),
+            *(aten.flatten.using_ints, aten.reshape.default, aten.permute.default),
             *(aten.transpose.int, aten.squeeze.dim, aten.unsqueeze.default, aten.expand.default, aten.select.int),
             *(aten.slice.Tensor, aten.contiguous.default, aten.clone.default, aten.to.dtype, aten.to.device),
         )
