@@ -21,12 +21,9 @@ from torch.fx import GraphModule
 from nescio.again import again
 from nescio.loop import FEW, repeated
 from nescio.rewritten import rewritten
+from nescio.rounding import agree, unit
 
 VERSIONS = 12  # shapes of which code is kept; beyond, something varies that should not
-HALVES = {torch.bfloat16, torch.float16}
-TF32 = 2.0**-10  # unit of the format in which a GPU multiplies single-precision numbers of convolutions
-ROUNDING = 2000  # units of precision by which sums in another order may differ
-COARSE = 0.25  # where that many units say nothing: the part of a tensor's length that rounding may turn away
 MOST_KEPT = 32
 Function = Callable[..., tuple[Tensor, ...]]
 Version = Callable[[Sequence[Tensor], int], tuple[Tensor, ...]]  # (arguments, how often)
@@ -125,21 +122,6 @@ def replayed(
         return recorded(torch.no_grad()(graph), inputs, fed), unit(graph, inputs)
 
 
-def unit(graph: GraphModule, inputs: Sequence[Tensor]) -> float:
-    """Of the coarsest precision in a graph: that of its inputs (counts have none), of halves within, or of what a GPU multiplies in."""
-    own = next(x.dtype for x in inputs if x.is_floating_point())
-    nodes = graph.graph.nodes
-    coarsest = {own, *(node.kwargs.get("dtype") for node in nodes)} & HALVES
-    convolves = any(node.target is torch.ops.aten.convolution.default for node in nodes)
-    return rounding(coarsest.pop() if coarsest else own, inputs[0].is_cuda and convolves)
-
-
-def rounding(dtype: torch.dtype, convolves: bool) -> float:
-    """The unit of `dtype`, or of TF32, to which torch lets a GPU round what it `convolves` in single precision."""
-    coarse = convolves and dtype == torch.float32 and torch.backends.cudnn.allow_tf32
-    return TF32 if coarse else torch.finfo(dtype).eps
-
-
 @contextmanager
 def silence() -> Iterator[None]:
     """Of the compiler's own parts, which warn and log."""
@@ -232,31 +214,3 @@ def recorded(code: Function, inputs: Sequence[Tensor], fed: bool) -> Version:
         return tuple(x.clone() for x in results)
 
     return run
-
-
-def agree(a: Sequence[Tensor], b: Sequence[Tensor], eps: float) -> bool:
-    """Equal in shape, and in value to rounding; where one is not finite, so is the other.
-
-    Rounding is on the scale of each tensor; but numbers of one a chain are densities and their differences, and share theirs. In coarse
-    precision single numbers may be all rounding, and tensors are compared as vectors.
-    """
-    relative = min(ROUNDING * eps, COARSE)
-    densities = max((size(y) for y in b if y.dim() == 1), default=0.0)
-    for x, y in zip(a, b, strict=True):
-        if x.shape != y.shape or x.dtype != y.dtype or not torch.equal(x.isfinite(), y.isfinite()):
-            return False
-        if not x.is_floating_point():
-            continue  # a decision: by rounding it may fall either way
-        off, sound = (x - y)[y.isfinite()].double(), y[y.isfinite()].double()
-        if relative == COARSE and y.dim() > 1:
-            if bool(off.norm() > relative * sound.norm()):
-                return False
-        elif bool((off.abs() > relative * (1 + (densities if y.dim() == 1 else size(y)))).any()):
-            return False
-    return True
-
-
-def size(x: Tensor) -> float:
-    """Of its largest finite number."""
-    sound = x[x.isfinite()]
-    return float(sound.abs().max()) if sound.numel() and x.is_floating_point() else 0.0

@@ -29,6 +29,9 @@ from nescio.model import Model
 from nescio.network import Params
 
 CHUNK = 4096  # rows at a time, where all data are summed over
+NEAR = (
+    16 * 2**20
+)  # bytes that a step may take on a CPU: of more, C's library hands memory back and fetches it anew at every step
 
 
 @final
@@ -139,7 +142,22 @@ class Target:
         """
         if self.code is None or self.shards(batch) > 1:
             return looped(partial(move, Bound(self, batch, True)), until)([*chains, *shared], times or 1)
-        return self._run(move, batch, True, chains, shared, times, until)
+        count = len(chains[0])
+        group = count if until is not None or batch.own else self.group(count, batch.x)
+        if group == count:
+            return self._run(move, batch, True, chains, shared, times, until)
+        blocks = [slice(first, first + group) for first in range(0, count, group)]
+        parts = [
+            self.chains(block)._run(move, batch, True, [x[block] for x in chains], shared, times) for block in blocks
+        ]
+        return tuple(torch.cat(each) for each in zip(*parts, strict=True))
+
+    def group(self, chains: int, x: Any) -> int:
+        """How many of them take a step at a time: a part of all, where their numbers would need more memory than is near."""
+        if self.model.network.like.device.type != "cpu":
+            return chains
+        most = NEAR // (3 * self.model.network.bytes_per_point(x) * self.size)
+        return next((n for n in range(min(most, chains), most // 2, -1) if chains % n == 0), chains)
 
     def shards(self, batch: Batch) -> int:
         """In how many parts the rows of a gradient are summed up."""

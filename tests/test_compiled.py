@@ -13,8 +13,9 @@ from torch.func import functional_call
 from torch.nn import functional
 
 from nescio import Model, fit
+from nescio import target as target_file
 from nescio.again import again
-from nescio.compiled import TF32, Compiled, agree, rounding, traced
+from nescio.compiled import Compiled, traced
 from nescio.data.source import source
 from nescio.infer import HMC, MCLMC, NUTS, SGHMC, iterative
 from nescio.infer.sampler import Sampler
@@ -23,6 +24,7 @@ from nescio.likelihoods import Categorical, Gaussian, Heteroscedastic
 from nescio.loop import writable
 from nescio.nets import FilterResponseNorm, mlp
 from nescio.rewritten import rewritten, tanh
+from nescio.rounding import TF32, agree, rounding
 from nescio.target import Target
 
 DOUBLE = torch.float64
@@ -86,6 +88,25 @@ def test_samplers_take_the_same_steps(name: str) -> None:
     assert quick.info["compiled"] is True and "compiled" not in plain.info
     torch.testing.assert_close(quick.theta, plain.theta, rtol=1e-6, atol=1e-6)
     assert not torch.equal(plain.theta[:, 0], plain.theta[:, -1])  # they moved
+
+
+@pytest.mark.parametrize("name", ["HMC", "HMC, dense", "MCLMC"])
+def test_chains_take_their_steps_in_groups(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As all at once, weights that stay fixed among them; a number of chains that has no part of a fitting size is not divided."""
+    x, y = torch.randn(22, 3, dtype=DOUBLE), torch.randn(22, 1, dtype=DOUBLE)
+    model = Model(mlp(3, 4, 1).double(), Normal(0, 1), Gaussian(0.5))
+    own = Target(model, source((x, y)))
+    room = 3 * model.network.bytes_per_point(x) * len(x)
+    assert own.group(64, x) == 64
+    for method in (6 * SAMPLERS[name], 6 * SAMPLERS[name].on("2.*")):
+        whole = fit(model, (x, y), method, compile=True)
+        with monkeypatch.context() as small:
+            small.setattr(target_file, "NEAR", 3 * room)
+            assert [own.group(n, x) for n in (2, 3, 6, 7, 64)] == [2, 3, 3, 7, 2]
+            parts = fit(model, (x, y), method, compile=True)
+        assert parts.info["compiled"] is True
+        torch.testing.assert_close(parts.theta, whole.theta, rtol=1e-6, atol=1e-6)
+        assert not torch.equal(whole.theta[0], whole.theta[-1])
 
 
 def test_fixed_weights_follow_their_chain() -> None:

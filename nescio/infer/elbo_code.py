@@ -16,10 +16,11 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
-from nescio.compiled import VERSIONS, Version, agree, machine_code
+from nescio.compiled import VERSIONS, Version, machine_code
 from nescio.handed import Draw, Handed, Recorder
 from nescio.infer.elbo import NegativeELBO
 from nescio.noise import Noise
+from nescio.rounding import agree
 
 MOST = 4  # samples in one graph
 

@@ -14,8 +14,9 @@ from torch import Tensor
 from torch.nn.modules.conv import _ConvNd
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
-from nescio.compiled import VERSIONS, agree, rounding, silence
+from nescio.compiled import VERSIONS, silence
 from nescio.infer.elbo import NegativeELBO
+from nescio.rounding import agree, rounding
 
 WARM = 3  # plain calls before one is recorded: libraries set themselves up in the first ones
 Version = Callable[[Sequence[Tensor], float], Tensor]
