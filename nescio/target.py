@@ -29,9 +29,7 @@ from nescio.model import Model
 from nescio.network import Params
 
 CHUNK = 4096  # rows at a time, where all data are summed over
-NEAR = (
-    16 * 2**20
-)  # bytes that a step may take on a CPU: of more, C's library hands memory back and fetches it anew at every step
+NEAR = 16 * 2**20  # bytes of a step on a CPU: of more, C's library hands memory back and fetches it anew each time
 
 
 @final

@@ -16,9 +16,7 @@ import torch
 from torch import Tensor
 
 TINY = 1e-20  # of a variance, so that a number without one has no 0/0
-LEAST = (
-    -87.0
-)  # of what is raised: beyond, exp has no normal number in single precision, and a processor takes ten times as long
+LEAST = -87.0  # below it exp is no normal number in single precision, and takes a processor ten times as long
 ROOT_HALF, ROOT_TWO_PI = math.sqrt(0.5), math.sqrt(2 * math.pi)
 
 
@@ -46,9 +44,8 @@ def relu(x: Moments, slope: float = 0.0) -> Moments:
     m, v = x
     s = (v + TINY).sqrt_()
     a = m / s
-    edge = (
-        (a * a).mul_(-0.5).clamp_min_(LEAST).exp_()
-    )  # in place where nobody else looks: a pass is memory, not arithmetic
+    # in place where nobody else looks: a pass is memory, not arithmetic
+    edge = (a * a).mul_(-0.5).clamp_min_(LEAST).exp_()
     below = a.mul_(ROOT_HALF).erf_().mul_(0.5).add_(0.5)
     mean = edge.mul_(s).mul_(1 / ROOT_TWO_PI).addcmul_(m, below)
     spread = below.mul_(v).addcmul_(mean, s.copy_(m).sub_(mean)).clamp_min_(0)

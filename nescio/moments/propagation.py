@@ -56,7 +56,7 @@ class Propagation(nn.Module):
             variance = laid_out(variances[name])
             power = mean.square() + variance
             if factored and mean.dim() > 1:
-                row, column = product(variance)
+                row, column = separated(variance)
                 power = laid_out(torch.cat([power, row], 1))
                 self.register_buffer(f"{key}_column", column)
             self.register_buffer(f"{key}_variance", variance)
@@ -139,7 +139,7 @@ def linear(function: Any, x: Number, weight: Any, bias: Any = None, *options: An
     return Moments(mean, function(torch.cat([v, common], inputs), power, d, *options))
 
 
-def product(variance: Tensor) -> tuple[Tensor, Tensor]:
+def separated(variance: Tensor) -> tuple[Tensor, Tensor]:
     """(outputs, 1, ...) and (inputs,) whose product has the same sums along outputs, inputs and places of a kernel."""
     places, whole = tuple(range(2, variance.dim())), variance.sum().clamp_min(torch.finfo(variance.dtype).tiny)
     rows = variance.sum((1, *places), keepdim=True)
