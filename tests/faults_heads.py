@@ -155,13 +155,30 @@ def inputs_for_outputs(m: pytest.MonkeyPatch) -> None:
 
 def weight_noise_forgotten(m: pytest.MonkeyPatch) -> None:
     """Var y = M² v + S m²: the product of both variances missing."""
-    true = propagation.Propagation.weight
+    true = propagation.mapped
+    m.setattr(
+        propagation, "mapped", lambda weight, *rest: (own := true(weight, *rest))._replace(power=own.mean.square())
+    )
 
-    def wrong(self: Any, name: str) -> Any:
-        found = true(self, name)
-        return found._replace(power=found.mean.square()) if isinstance(found, propagation.Weight) else found
 
-    m.setattr(propagation.Propagation, "weight", wrong)
+def scale_noise_once(m: pytest.MonkeyPatch) -> None:
+    """Var γ only where it meets the variance of what is normed, not where it meets its mean."""
+    true = propagation.mapped
+    m.setattr(propagation, "mapped", lambda *given: true(*given)._replace(slope=None))
+
+
+def norm_squared_for_the_mean(m: pytest.MonkeyPatch) -> None:
+    """γ² / σ² for γ² / σ² + Var γ / σ² in what a norm does to variances."""
+    true = propagation.mapped
+
+    def wrong(weight: Any, bias: Any, norm: Any = None, factored: bool = False) -> Any:
+        found = true(weight, bias, norm, factored)
+        if norm is None or not isinstance(norm.gamma, Moments):
+            return found
+        certain = true(weight, bias, norm._replace(gamma=norm.gamma.mean), factored)
+        return found._replace(power=certain.power, variance=certain.variance, spread=certain.spread)
+
+    m.setattr(propagation, "mapped", wrong)
 
 
 def relu_by_its_slope(m: pytest.MonkeyPatch) -> None:
@@ -234,6 +251,10 @@ FAULTS = [
     Fault("as_prior: no normaliser", normaliser_forgotten, memory.check_law),
     Fault("subnetwork: rows for columns", inputs_for_outputs, part.check_parts),
     Fault("moments: product of variances forgotten", weight_noise_forgotten, moments.check_one_hidden_layer),
+    Fault("moments: noise of a norm's scale once", scale_noise_once, moments.check_convolution),
+    Fault(
+        "moments: noise of a norm's scale beside the mean alone", norm_squared_for_the_mean, moments.check_convolution
+    ),
     Fault("moments: ReLU to first order", relu_by_its_slope, moments.check_one_hidden_layer),
     Fault("moments: product of independent numbers", independent_product, moments.check_pairs),
     Fault("single pass: bias without variance", bias_left_out, single.check_last_layer),

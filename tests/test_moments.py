@@ -106,6 +106,16 @@ def test_pairs() -> None:
     check_pairs()
 
 
+def test_the_normal_law_in_both_precisions() -> None:
+    """Φ to 2⁻²⁴ and the formula's 1.5e-7/2, and a few roundings of numbers near 1; exp to its own rounding; far out nothing is denormal."""
+    a = torch.linspace(-20, 20, 4001, dtype=DOUBLE)
+    for precision, rough in ((torch.float32, 4e-7), (DOUBLE, 1e-14)):
+        edge, below = rules.normal(a.to(precision, copy=True))
+        torch.testing.assert_close(below.double(), torch.special.ndtr(a), rtol=0, atol=rough)
+        torch.testing.assert_close(edge.double(), torch.exp(-0.5 * a * a), rtol=0, atol=rough)
+        assert float(edge.min()) >= torch.finfo(torch.float32).tiny
+
+
 def propagation(net: nn.Module, x: Tensor, sd: float, factored: bool = False) -> tuple[Propagation, dict[str, Tensor]]:
     net = net.eval().requires_grad_(False)
     graph = torch.export.export(net, (x,), dynamic_shapes=({0: torch.export.Dim("rows", min=1)},)).module()
@@ -146,8 +156,8 @@ def check_convolution() -> None:
     """One convolution with random weights and bias: exact at each position; two of them in a row with few channels, nearly."""
     torch.default_generator.manual_seed(0)
     net = nn.Sequential(nn.Conv2d(2, 3, 3, stride=2, padding=1), nn.BatchNorm2d(3)).double()
-    net[1].running_mean += 0.3
-    net[1].running_var *= 2.0
+    net[1].running_mean += 1.5
+    net[1].running_var *= 0.5  # so that what γ multiplies is far from zero, and its noise counts
     x = Noise(2, (), dtype=DOUBLE).normal(2, 2, 6, 6)
     module, variances = propagation(net, x, 0.3)
     mean, variance = module(x)
@@ -158,6 +168,52 @@ def check_convolution() -> None:
 
 def test_convolution_and_batch_norm_are_exact() -> None:
     check_convolution()
+
+
+class Normed(nn.Module):
+    """A map, perhaps something that does nothing, and a norm."""
+
+    def __init__(self, first: nn.Module, norm: nn.Module, apart: bool) -> None:
+        super().__init__()
+        self.first, self.norm, self.apart = first, norm, apart
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.first(x)
+        return torch.relu(self.norm(y.permute(list(range(y.dim()))) if self.apart else y))
+
+
+@pytest.mark.parametrize("factored", [False, True])
+@pytest.mark.parametrize("affine", [False, True])
+@pytest.mark.parametrize("first", [nn.Conv2d(2, 3, 3, padding="same"), nn.Linear(4, 3), nn.Linear(4, 5, bias=False)])
+def test_a_norm_within_the_map_before_it(first: nn.Module, affine: bool, factored: bool) -> None:
+    """The same as both one after the other. Of a linear map that meets the second axis of three the norm is another matter."""
+    shape = (2, 2, 6, 6) if isinstance(first, nn.Conv2d) else (2, 4) if first.bias is not None else (2, 3, 4)
+    norm = (nn.BatchNorm2d if len(shape) == 4 else nn.BatchNorm1d)(3, affine=affine).double()
+    norm.running_mean += Noise(5, (), dtype=DOUBLE).normal(3)
+    norm.running_var += 1.0
+    if affine:
+        with torch.no_grad():
+            norm.weight *= 1.3
+            norm.bias += 0.2
+    x = Noise(2, (), dtype=DOUBLE).normal(*shape)
+    one, _ = propagation(Normed(first.double(), norm, False), x, 0.3, factored)
+    two, _ = propagation(Normed(first.double(), norm, True), x, 0.3, factored)
+    assert len(list(one.graph.nodes)) < len(list(two.graph.nodes)) - (len(shape) != 3)
+    for a, b in zip(one(x), two(x), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-12)
+
+
+def test_a_norm_without_a_scale_stays_as_it_is() -> None:
+    """What γ multiplies cannot be found from γ times it if γ is nothing."""
+    net = Normed(nn.Linear(4, 3), nn.BatchNorm1d(3), False).double()
+    with torch.no_grad():
+        net.norm.weight[1] = 0.0  # type: ignore[index,operator]
+    x = Noise(2, (), dtype=DOUBLE).normal(2, 4)
+    one, _ = propagation(net, x, 0.3)
+    two, _ = propagation(Normed(net.first, net.norm, True), x, 0.3)
+    for a, b in zip(one(x), two(x), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-12)
+        assert bool(a.isfinite().all())
 
 
 def check_factored() -> None:

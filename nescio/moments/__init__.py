@@ -1,6 +1,6 @@
 """Means and variances through a network in one pass: no draws."""
 
 from nescio.moments.gaussian import Moments
-from nescio.moments.propagation import Propagation, Weight
+from nescio.moments.propagation import Propagation
 
-__all__ = ["Moments", "Propagation", "Weight"]
+__all__ = ["Moments", "Propagation"]

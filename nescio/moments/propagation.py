@@ -1,39 +1,27 @@
-r"""A network that is given means and variances instead of numbers, operation by operation, as `torch.export` sees it.
+"""A network that is given means and variances instead of numbers, operation by operation, as `torch.export` sees it.
 
-    y = W x + b,   all independent:     E y = M m + b,    Var y = (M² + S) v + S m² + Var b
-
-so a pass costs a deterministic one and, for the variances, one or two products more. `factored`: where S meets m² it is replaced by the
-product of a number for each output, one for each input and, of a convolution, one for each place in its kernel, which has the same sums
-along each of them: S m² = s tᵀm² is one more input of the product with v, and a pass costs two deterministic ones. Exact where variances
-are such a product, as those of a Kronecker-factored covariance nearly are.
+A linear map takes along the norm that follows it (maps.py): it costs a deterministic one and, for the variances, one or two more, and
+one more if it is factored. What means and variances become elsewhere is in rules.py.
 """
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any, NamedTuple, final
 
 import torch
 from torch import Tensor, nn
 from torch.fx import GraphModule, Node
 from torch.fx.graph import CodeGen
-from torch.utils._pytree import tree_map
 
 from nescio.errors import UnsupportedError
 from nescio.moments.gaussian import Moments, Number, larger, parts
+from nescio.moments.maps import LINEAR, Map, Norm, apply, laid_out, mapped
 from nescio.moments.rules import RULES
 
 aten = torch.ops.aten
-LINEAR = (aten.linear.default, aten.conv1d.default, aten.conv2d.default, aten.conv2d.padding, aten.conv3d.default)
 CHECKS = (aten._assert_tensor_metadata.default, aten._assert_async.msg, aten.sym_constrain_range_for_size.default)
-
-
-class Weight(NamedTuple):
-    """A weight's mean, variance and power M² + S. Where S is replaced by s tᵀ: t, and s as the power's last input."""
-
-    mean: Tensor
-    variance: Tensor
-    power: Tensor
-    column: Tensor | None = None
+LEAST = 1e-3  # of γ beside β: what γ multiplies is found again from both
 
 
 @final
@@ -42,26 +30,49 @@ class Propagation(nn.Module):
 
     def __init__(self, exported: GraphModule, variances: dict[str, Tensor], factored: bool = False) -> None:
         super().__init__()
-        self.graph, self.uncertain = exported.graph, frozenset(variances)
-        self.graph.set_codegen(CodeGen())  # it is read, not run; what torch.export put there cannot be copied
-        for node in self.graph.nodes:
-            node.meta = {"nn_module_stack": node.meta.get("nn_module_stack")}
+        exported.graph.set_codegen(CodeGen())  # it is read, not run; what torch.export put there cannot be copied
+        for node in exported.graph.nodes:
+            shape = getattr(node.meta.get("val"), "shape", ())
+            node.meta = {"nn_module_stack": node.meta.get("nn_module_stack"), "axes": node.meta.get("axes", len(shape))}
             if node.target is aten.view.default:
                 node.target = aten.reshape.default  # numbers lie in another order here
-        for name in {str(node.target) for node in self.graph.nodes if node.op == "get_attr"}:
-            mean, key = laid_out(value_of(exported, name).detach()), keyed(name)
-            self.register_buffer(key, mean)
-            if name not in variances:
-                continue
-            variance = laid_out(variances[name])
-            power = mean.square() + variance
-            if factored and mean.dim() > 1:
-                row, column = separated(variance)
-                power = laid_out(torch.cat([power, row], 1))
-                self.register_buffer(f"{key}_column", column)
-            self.register_buffer(f"{key}_variance", variance)
-            self.register_buffer(f"{key}_power", power)
+        self.graph, self.uncertain, self.maps = deepcopy(exported.graph), frozenset(variances), set[str]()
         self.check()
+        known = {node: number(exported, variances, node) for node in self.graph.nodes if node.op == "get_attr"}
+        for node in list(self.graph.nodes):
+            if node.target in LINEAR and all(n is None or n in known for n in node.args[1:3]):
+                self.fold(node, known, factored)
+        for node, value in known.items():
+            if node.users:
+                self.keep(node, Moments(*parts(value)))  # type: ignore[arg-type]
+            else:
+                self.graph.erase_node(node)
+
+    def fold(self, node: Node, known: dict[Node, Number], factored: bool) -> None:
+        """A linear map whose weights are known, and the norm after it: what of both does not depend on x."""
+        x, weight, bias, *options = [*node.args, None][: max(3, len(node.args))]
+        after = next(iter(node.users))
+        channels = (
+            node.target is not aten.linear.default or node.meta["axes"] == 2
+        )  # a norm's are along the second axis
+        norm = norm_of(after, known) if channels and len(node.users) == 1 else None
+        if norm is not None:
+            after.replace_all_uses_with(node)
+            self.graph.erase_node(after)
+        apart = node.target is not aten.linear.default and options[3:] not in (
+            [],
+            [1],
+        )  # groups have inputs of their own
+        node.args = (x, *options)
+        self.keep(node, mapped(known[weight], None if bias is None else known[bias], norm, factored and not apart))
+        self.maps.add(node.name)
+
+    def keep(self, node: Node, numbers: NamedTuple) -> None:
+        for name, tensor in numbers._asdict().items():
+            self.register_buffer(f"{node.name}_{name}", laid_out(tensor))
+
+    def kept(self, node: Node, names: tuple[str, ...]) -> list[Any]:
+        return [getattr(self, f"{node.name}_{name}") for name in names]
 
     def check(self) -> None:
         """Refuse at once what a pass would meet: every node that an uncertain number can reach must be known."""
@@ -83,10 +94,11 @@ class Propagation(nn.Module):
             if node.op == "placeholder":
                 values[node] = laid_out(given.pop(0))
             elif node.op == "get_attr":
-                values[node] = self.weight(str(node.target))
+                mean, variance = self.kept(node, Moments._fields)
+                values[node] = mean if variance is None else Moments(mean, variance)
             elif node.op == "output":
                 (found,) = node.args[0] if isinstance(node.args[0], (tuple, list)) else (node.args[0],)
-                mean, variance = parts(as_number(values[found]))
+                mean, variance = parts(values[found])
                 return Moments(mean, torch.zeros_like(mean) if variance is None else variance)
             elif node.op == "call_function":  # a module is one of torch's own guards
                 values[node] = self.call(node, values)
@@ -96,23 +108,17 @@ class Propagation(nn.Module):
                         del values[before]  # what comes next may have its memory, which is near
         raise AssertionError("a graph ends in its output")
 
-    def weight(self, name: str) -> Any:
-        key = keyed(name)
-        mean = getattr(self, key)
-        if name not in self.uncertain:
-            return mean
-        names = [f"{key}_{part}" for part in ("variance", "power", "column")]
-        return Weight(mean, *(getattr(self, part, None) for part in names))  # type: ignore[arg-type]
-
     def call(self, node: Node, values: dict[Node, Any]) -> Any:
         args, named = torch.fx.map_arg((node.args, node.kwargs), lambda n: values[n])
-        if not any(isinstance(values[before], (Moments, Weight)) for before in node.all_input_nodes):
+        if node.name in self.maps:
+            return apply(node.target, Map(*self.kept(node, Map._fields)), *args)
+        if not any(isinstance(values[before], Moments) for before in node.all_input_nodes):
             return node.target(*args, **named)  # type: ignore[operator]
         if node.target in LINEAR:
-            return linear(node.target, *args, **named)  # type: ignore[misc]
+            x, weight, bias, *options = [*args, None][: max(3, len(args))]
+            return apply(node.target, mapped(weight, bias), x, *options)
         if node.target in CHECKS or compared(node):
             return None
-        args, named = tree_map(as_number, (args, named), is_leaf=lambda x: isinstance(x, (Moments, Weight)))
         if threshold(node):
             return larger(args[1], args[2])
         try:
@@ -121,47 +127,27 @@ class Propagation(nn.Module):
             raise refused(node) from None
 
 
-def linear(function: Any, x: Number, weight: Any, bias: Any = None, *options: Any) -> Number:
-    (m, v), (b, d) = parts(x), (None, None) if bias is None else parts(as_number(bias))
-    if not isinstance(weight, Weight):
-        mean = function(m, weight, b, *options)
-        return Moments(mean, function(v, weight.square(), d, *options)) if v is not None else total_of(mean, d, weight)
-    mean = function(m, weight.mean, b, *options)
-    column, power, inputs = weight.column, weight.power, -1 if function is aten.linear.default else 1
-    if column is not None and m.shape[inputs] != len(column):  # of groups: each has inputs of its own
-        column, power = None, power[:, :-1]
-    if column is None:
-        spread = function(m.square(), weight.variance, d, *options)
-        return Moments(mean, spread if v is None else spread + function(v, power, None, *options))
-    common = (m.square().movedim(inputs, -1) @ column[:, None]).movedim(-1, inputs)
-    if v is None:
-        return Moments(mean, function(common, power[:, -1:], d, *options))
-    return Moments(mean, function(torch.cat([v, common], inputs), power, d, *options))
+def norm_of(node: Node, known: dict[Node, Number]) -> Norm | None:
+    """What the node does to each channel by itself, if it does no more than that."""
+    if node.target is not aten.batch_norm.default or node.args[5]:
+        return None
+    _, gamma, beta, centre, square, _, _, eps, *_ = node.args
+    if any(n is not None and n not in known for n in (gamma, beta, centre, square)):
+        return None
+    middle, width = known[centre], known[square]
+    assert isinstance(middle, Tensor) and isinstance(width, Tensor)
+    scale = torch.ones_like(middle) if gamma is None else known[gamma]
+    shift = torch.zeros_like(middle) if beta is None else known[beta]
+    small = parts(scale)[0].abs() <= LEAST * parts(shift)[0].abs()
+    return None if bool(small.any()) else Norm(scale, shift, middle, width + eps)
 
 
-def separated(variance: Tensor) -> tuple[Tensor, Tensor]:
-    """(outputs, 1, ...) and (inputs,) whose product has the same sums along outputs, inputs and places of a kernel."""
-    places, whole = tuple(range(2, variance.dim())), variance.sum().clamp_min(torch.finfo(variance.dtype).tiny)
-    rows = variance.sum((1, *places), keepdim=True)
-    kernel = variance.sum((0, 1), keepdim=True) / whole if places else 1.0
-    return rows * kernel, variance.sum((0, *places)) / whole
-
-
-def laid_out(x: Any) -> Any:
-    """Images and kernels channel by channel within a place: convolutions are faster so, and so is a sum over channels."""
-    return x.contiguous(memory_format=torch.channels_last) if isinstance(x, Tensor) and x.dim() == 4 else x
-
-
-def total_of(mean: Tensor, variance: Tensor | None, weight: Tensor) -> Number:
-    """A map that is certain, of numbers that are, with a bias that is not."""
-    if variance is None:
-        return mean
-    shape = (-1, *[1] * (mean.dim() - 2)) if weight.dim() > 2 else (-1,)
-    return Moments(mean, variance.view(shape).expand_as(mean))
-
-
-def as_number(x: Any) -> Any:
-    return Moments(x.mean, x.variance) if isinstance(x, Weight) else x
+def number(exported: GraphModule, variances: dict[str, Tensor], node: Node) -> Number:
+    owner: Any = exported
+    for part in str(node.target).split("."):
+        owner = getattr(owner, part)
+    mean = owner.detach()
+    return Moments(mean, variances[str(node.target)]) if node.target in variances else mean
 
 
 def compared(node: Node) -> bool:
@@ -183,14 +169,3 @@ def refused(node: Node) -> UnsupportedError:
     must = "moments are known for linear maps, convolutions, activations, norms, pools, sums and products"
     got = f"the node {node.name!r} ({node.target}){where}"
     return UnsupportedError(must, got, "use predict, or Laplace on the last layer")
-
-
-def keyed(name: str) -> str:
-    return f"mean_{name.replace('.', '_')}"
-
-
-def value_of(exported: GraphModule, name: str) -> Tensor:
-    owner: Any = exported
-    for part in name.split("."):
-        owner = getattr(owner, part)
-    return owner
