@@ -33,6 +33,7 @@ class Jacobian:
         self.index = {name: place.reshape(-1).to(network.like.device) for name, place in index.items()}
         self.loose: set[str] = set()  # used in a way that no call explains
         self.batched = True
+        self.joined: dict[tuple[str, ...], Tensor] = {}  # places of a matrix and its bias, row by row
         self.axes: list[Axes] = []
         self.plan(x)
 
@@ -42,6 +43,12 @@ class Jacobian:
         with torch.enable_grad():
             f = self.network.call({**self.params, **own}, x)
         return Pass(self, x, f, log.calls)
+
+    def places(self, names: tuple[str, ...], outputs: int) -> Tensor:
+        """Of the weights of a linear map, as one matrix with so many rows."""
+        if names not in self.joined:
+            self.joined[names] = torch.cat([self.index[name].view(outputs, -1) for name in names], 1).reshape(-1)
+        return self.joined[names]
 
     def plan(self, x: Any) -> None:
         """What every call is, from passes of two and of three examples."""
@@ -130,7 +137,7 @@ class Pass:
         return groups
 
     def outer(self, maps: list[Linear], grads: list[Tensor], members: list[int]) -> Outer:
-        first, index, gs = maps[0], self.jacobian.index, []
+        first, gs = maps[0], []
         for g, i in zip(grads, members, strict=True):
             axis = self.jacobian.axes[i].outputs[0]
             assert axis is not None
@@ -140,8 +147,8 @@ class Pass:
             gs.append(g.reshape(*g.shape[:2], -1, g.shape[-1]))
         a = torch.cat([m.a for m in maps], 1) if len(maps) > 1 else first.a
         g = torch.cat(gs, 2) if len(gs) > 1 else gs[0]
-        parts = [index[name].view(g.shape[-1], -1) for name in (first.weight, first.bias) if name is not None]
-        return Outer(torch.cat(parts, 1).reshape(-1), a, g)
+        names = tuple(name for name in (first.weight, first.bias) if name is not None)
+        return Outer(self.jacobian.places(names, g.shape[-1]), a, g)
 
     def table(self, name: str, grads: list[Tensor], members: list[int]) -> Lookup:
         tokens, gs, skipped = [], [], None

@@ -73,7 +73,7 @@ class Block:
 def add_gram(total: Tensor, rows: Tensor) -> None:
     """total += rowsᵀ rows, but only what is on and above the diagonal, in strips: the other half is the same."""
     for strip in strips(rows.shape[1]):
-        total[strip, strip.start :] += (rows[:, strip].mT @ rows[:, strip.start :]).double()
+        total[strip, strip.start :] += rows[:, strip].mT @ rows[:, strip.start :]
 
 
 def whole(total: Tensor) -> Tensor:
