@@ -301,6 +301,19 @@ def test_certain_weights() -> None:
     check_certain_weights()
 
 
+def test_gradients_by_the_inputs() -> None:
+    """Of means and variances; what is written in place elsewhere is not where a gradient needs it."""
+    torch.default_generator.manual_seed(0)
+    net, x = Everything().double(), Noise(2, (), dtype=DOUBLE).normal(2, 2, 6, 6).requires_grad_()
+    module, _ = propagation(net, x.detach(), 0.1)
+    assert torch.autograd.gradcheck(lambda t: tuple(module(t)), x)
+    single, _ = propagation(Everything(), x.detach().float(), 0.1)
+    single.load_state_dict({name: b.float() for name, b in module.state_dict().items()})
+    near = x.detach().float().requires_grad_()
+    one, two = (torch.autograd.grad(m(t).variance.sum(), t)[0].double() for m, t in ((module, x), (single, near)))
+    torch.testing.assert_close(one, two, rtol=1e-3, atol=1e-4 * float(one.abs().max()))
+
+
 class Odd(nn.Module):
     def __init__(self) -> None:
         super().__init__()

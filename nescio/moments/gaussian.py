@@ -60,7 +60,7 @@ def relu(x: Moments, slope: float = 0.0) -> Moments:
     s = (v + TINY).sqrt_()
     edge, below = normal(m / s)
     mean = edge.mul_(s).mul_(1 / ROOT_TWO_PI).addcmul_(m, below)
-    spread = below.mul_(v).addcmul_(mean, s.copy_(m).sub_(mean)).clamp_min_(0)
+    spread = below.mul_(v).addcmul_(mean, m - mean).clamp_min_(0)
     if not slope:
         return Moments(mean, spread)
     square = spread + mean * mean  # x = relu(x) - relu(-x), and the product of both is zero

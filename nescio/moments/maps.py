@@ -64,7 +64,7 @@ def mapped(weight: Number, bias: Number | None, norm: Norm | None = None, factor
             slope = loose.sqrt() / gamma
             slope, start = slope.view(each[:-1]), (-slope * beta).view(each[:-1])
     variance = variance if row is None else None
-    return Map(*map(laid_out, (mean, power, variance, shift, spread, slope, start, row, kernel, column)))
+    return Map(mean, power, variance, shift, spread, slope, start, row, kernel, column)
 
 
 def apply(function: Any, own: Map, x: Number, *options: Any) -> Number:

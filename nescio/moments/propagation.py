@@ -1,7 +1,7 @@
 """A network that is given means and variances instead of numbers, operation by operation, as `torch.export` sees it.
 
-A linear map takes along the norm that follows it (maps.py): it costs a deterministic one and, for the variances, one or two more, and
-one more if it is factored. What means and variances become elsewhere is in rules.py.
+A linear map takes along the norm that follows it (maps.py). For the variances it costs one or two deterministic ones more, one if it is
+factored. What means and variances become elsewhere is in rules.py.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from typing import Any, NamedTuple, final
 
 import torch
 from torch import Tensor, nn
+from torch.func import functionalize
 from torch.fx import GraphModule, Node
 from torch.fx.graph import CodeGen
+from torch.utils._pytree import tree_leaves
 
 from nescio.errors import UnsupportedError
 from nescio.moments.gaussian import Moments, Number, larger, parts
@@ -51,20 +53,16 @@ class Propagation(nn.Module):
     def fold(self, node: Node, known: dict[Node, Number], factored: bool) -> None:
         """A linear map whose weights are known, and the norm after it: what of both does not depend on x."""
         x, weight, bias, *options = [*node.args, None][: max(3, len(node.args))]
-        after = next(iter(node.users))
-        channels = (
-            node.target is not aten.linear.default or node.meta["axes"] == 2
-        )  # a norm's are along the second axis
-        norm = norm_of(after, known) if channels and len(node.users) == 1 else None
+        dense, users, norm = node.target is aten.linear.default, list(node.users), None
+        if len(users) == 1 and (not dense or node.meta["axes"] == 2):  # a norm's channels are along the second axis
+            norm = norm_of(users[0], known)
         if norm is not None:
-            after.replace_all_uses_with(node)
-            self.graph.erase_node(after)
-        apart = node.target is not aten.linear.default and options[3:] not in (
-            [],
-            [1],
-        )  # groups have inputs of their own
+            users[0].replace_all_uses_with(node)
+            self.graph.erase_node(users[0])
+        if not dense and options[3:] not in ([], [1]):  # groups have inputs of their own
+            factored = False
         node.args = (x, *options)
-        self.keep(node, mapped(known[weight], None if bias is None else known[bias], norm, factored and not apart))
+        self.keep(node, mapped(known[weight], None if bias is None else known[bias], norm, factored))
         self.maps.add(node.name)
 
     def keep(self, node: Node, numbers: NamedTuple) -> None:
@@ -87,6 +85,11 @@ class Propagation(nn.Module):
                     raise refused(node)
 
     def forward(self, x: Any) -> Moments:
+        if torch.is_grad_enabled() and any(isinstance(t, Tensor) and t.requires_grad for t in tree_leaves(x)):
+            return Moments(*functionalize(self.run)(x))  # numbers that a gradient needs are not written over
+        return self.run(x)
+
+    def run(self, x: Any) -> Moments:
         given = list(x.values()) if isinstance(x, dict) else list(x) if isinstance(x, tuple) else [x]
         values: dict[Node, Any] = {}
         waiting = {node: len(node.users) for node in self.graph.nodes}
