@@ -25,7 +25,7 @@ class Axes(NamedTuple):
 class Linear(NamedTuple):
     """A call as a linear map: what it acts on, and by which weights."""
 
-    a: Tensor  # (N, R, inputs), a one for the bias last
+    seen: Tensor  # (N, R, inputs), without the one that a bias sees
     outputs: Tensor
     weight: str | None
     bias: str | None
@@ -71,10 +71,8 @@ def linear(call: Call, where: Axes) -> Linear | None:
         a = patches(x, tuple(weight.shape[2:]), *options)
     else:
         return None
-    ones = [a.new_ones(*a.shape[:2], 1)] if isinstance(bias, Watched) else []
-    a = torch.cat([*([a] if isinstance(weight, Watched) else []), *ones], -1) if ones else a
     names = [w.label if isinstance(w, Watched) else None for w in (weight, bias)]
-    return Linear(a.detach(), call.outputs[0], *names)
+    return Linear((a if names[0] else a[..., :0]).detach(), call.outputs[0], *names)
 
 
 def bound(

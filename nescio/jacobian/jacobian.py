@@ -145,10 +145,10 @@ class Pass:
             if self.calls[i].function is not torch.nn.functional.linear:
                 g = g.movedim(2, -1)  # channels last
             gs.append(g.reshape(*g.shape[:2], -1, g.shape[-1]))
-        a = torch.cat([m.a for m in maps], 1) if len(maps) > 1 else first.a
+        seen = torch.cat([m.seen for m in maps], 1) if len(maps) > 1 else first.seen
         g = torch.cat(gs, 2) if len(gs) > 1 else gs[0]
         names = tuple(name for name in (first.weight, first.bias) if name is not None)
-        return Outer(self.jacobian.places(names, g.shape[-1]), a, g)
+        return Outer(self.jacobian.places(names, g.shape[-1]), seen, g, first.bias is not None)
 
     def table(self, name: str, grads: list[Tensor], members: list[int]) -> Lookup:
         tokens, gs, skipped = [], [], None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 from typing import final
 
 import torch
@@ -70,8 +71,14 @@ class Plain(Piece):
 class Outer(Piece):
     """Σ over R positions of g aᵀ: a matrix (outputs, inputs) of weights that acts as a linear map at each position."""
 
-    a: Tensor  # (N, R, inputs)
+    seen: Tensor  # (N, R, inputs), without that of a bias
     g: Tensor  # (K, N, R, outputs)
+    biased: bool = False
+
+    @cached_property
+    def a(self) -> Tensor:
+        """(N, R, inputs), a one for the bias last."""
+        return torch.cat([self.seen, self.seen.new_ones(*self.seen.shape[:2], 1)], -1) if self.biased else self.seen
 
     def jacobian(self) -> Tensor:
         if self.single:
@@ -86,7 +93,7 @@ class Outer(Piece):
         multiplied = (
             0 if self.single else 2 * self.g.shape[0] * self.g.shape[1] * len(self.index) * self.g.element_size()
         )
-        return 2 * (self.a.nbytes + self.g.nbytes) + multiplied
+        return 2 * (self.seen.nbytes + self.g.nbytes) + multiplied
 
     def some(self) -> Plain:
         """Gathered, not multiplied out: outputs and inputs of these weights alone, position by position."""
@@ -100,12 +107,12 @@ class Outer(Piece):
     @property
     def shape(self) -> tuple[int, int]:
         """Outputs and inputs: the weights at `index` are this matrix, row by row."""
-        return self.g.shape[-1], self.a.shape[-1]
+        return self.g.shape[-1], self.seen.shape[-1] + self.biased
 
     @property
     def single(self) -> bool:
         """Each example meets the weights once."""
-        return self.a.shape[1] == 1
+        return self.seen.shape[1] == 1
 
     def square(self) -> Tensor:
         if self.single:

@@ -76,7 +76,7 @@ def apply(function: Any, own: Map, x: Number, *options: Any) -> Number:
     if own.variance is not None:
         spread = total(spread, function(m.square(), own.variance, None, *options))
     elif own.column is not None and own.row is not None:
-        spread = total(spread, common(function, own, m, *options), own.row)
+        spread = total(spread, common(function, own.kernel, own.column, m, *options), own.row)
     if own.slope is not None and own.start is not None:
         off = torch.addcmul(own.start, mean, own.slope)
         spread = total(spread, off, off)
@@ -84,11 +84,11 @@ def apply(function: Any, own: Map, x: Number, *options: Any) -> Number:
     return mean if spread is None else Moments(mean, spread.expand_as(mean))
 
 
-def common(function: Any, own: Map, m: Tensor, *options: Any) -> Tensor:
+def common(function: Any, kernel: Tensor | None, column: Tensor, m: Tensor, *options: Any) -> Tensor:
     """κ * tᵀm², which is the same for all outputs."""
-    if own.kernel is None:
-        return (m.square() @ own.column)[..., None]
-    return function((m.square().movedim(1, -1) @ own.column)[:, None], own.kernel, None, *options)
+    if kernel is None:
+        return (m.square() @ column)[..., None]
+    return function((m.square().movedim(1, -1) @ column)[:, None], kernel, None, *options)
 
 
 def total(x: Tensor | None, y: Tensor, scale: Tensor | None = None) -> Tensor:

@@ -6,6 +6,7 @@ factored. What means and variances become elsewhere is in rules.py.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any, NamedTuple, final
 
@@ -52,7 +53,7 @@ class Propagation(nn.Module):
 
     def fold(self, node: Node, known: dict[Node, Number], factored: bool) -> None:
         """A linear map whose weights are known, and the norm after it: what of both does not depend on x."""
-        x, weight, bias, *options = [*node.args, None][: max(3, len(node.args))]
+        x, weight, bias, *options = arguments(node.args)
         dense, users, norm = node.target is aten.linear.default, list(node.users), None
         if len(users) == 1 and (not dense or node.meta["axes"] == 2):  # a norm's channels are along the second axis
             norm = norm_of(users[0], known)
@@ -112,13 +113,14 @@ class Propagation(nn.Module):
         raise AssertionError("a graph ends in its output")
 
     def call(self, node: Node, values: dict[Node, Any]) -> Any:
-        args, named = torch.fx.map_arg((node.args, node.kwargs), lambda n: values[n])
+        found: Any = torch.fx.map_arg((node.args, node.kwargs), lambda n: values[n])
+        args, named = found
         if node.name in self.maps:
             return apply(node.target, Map(*self.kept(node, Map._fields)), *args)
         if not any(isinstance(values[before], Moments) for before in node.all_input_nodes):
             return node.target(*args, **named)  # type: ignore[operator]
         if node.target in LINEAR:
-            x, weight, bias, *options = [*args, None][: max(3, len(args))]
+            x, weight, bias, *options = arguments(args)
             return apply(node.target, mapped(weight, bias), x, *options)
         if node.target in CHECKS or compared(node):
             return None
@@ -130,11 +132,17 @@ class Propagation(nn.Module):
             raise refused(node) from None
 
 
+def arguments(given: Sequence[Any]) -> list[Any]:
+    """Input, weight, bias and options of a linear map; the bias may be left out."""
+    return [*given, None] if len(given) == 2 else list(given)
+
+
 def norm_of(node: Node, known: dict[Node, Number]) -> Norm | None:
     """What the node does to each channel by itself, if it does no more than that."""
     if node.target is not aten.batch_norm.default or node.args[5]:
         return None
-    _, gamma, beta, centre, square, _, _, eps, *_ = node.args
+    given: Any = node.args
+    _, gamma, beta, centre, square, _, _, eps, *_ = given
     if any(n is not None and n not in known for n in (gamma, beta, centre, square)):
         return None
     middle, width = known[centre], known[square]

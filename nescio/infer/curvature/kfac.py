@@ -51,9 +51,12 @@ class Block:
         elif isinstance(piece, Outer):
             add_gram(self.sums[0], piece.g.flatten(0, 2))
             if fresh:
-                seen = piece.a.flatten(0, 1)
-                add_gram(self.sums[1], seen)
+                seen = piece.seen.flatten(0, 1)
                 self.met += len(seen)
+                add_gram(self.sums[1], seen)
+                if piece.biased:  # one more input, always one
+                    self.sums[1][:-1, -1] += seen.sum(0, dtype=torch.float64)
+                    self.sums[1][-1, -1] = self.met
         elif self.sums[0].dim() == 1:
             self.sums[0] += piece.square().double()
         else:
@@ -73,7 +76,7 @@ class Block:
 def add_gram(total: Tensor, rows: Tensor) -> None:
     """total += rowsᵀ rows, but only what is on and above the diagonal, in strips: the other half is the same."""
     for strip in strips(rows.shape[1]):
-        total[strip, strip.start :] += rows[:, strip].mT @ rows[:, strip.start :]
+        total[strip, strip.start : rows.shape[1]] += rows[:, strip].mT @ rows[:, strip.start :]
 
 
 def whole(total: Tensor) -> Tensor:
@@ -87,7 +90,7 @@ def whole(total: Tensor) -> Tensor:
 
 def strips(size: int) -> Iterator[slice]:
     step = max(50, -(-size // 8))
-    return (slice(first, first + step) for first in range(0, size, step))
+    return (slice(first, min(first + step, size)) for first in range(0, size, step))
 
 
 @final
