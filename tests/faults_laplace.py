@@ -128,6 +128,17 @@ def bias_dropped(m: pytest.MonkeyPatch) -> None:
     m.setattr(pieces.Outer, "a", property(wrong))
 
 
+def bias_apart(m: pytest.MonkeyPatch) -> None:
+    """Inputs taken to be zero on average: no products of an input and the one that the bias sees."""
+    true = Block.operator
+
+    def wrong(self: Block) -> Operator:
+        self.sums[-1][:-1, -1] = 0
+        return true(self)
+
+    m.setattr(Block, "operator", wrong)
+
+
 def positions_one_by_one(m: pytest.MonkeyPatch) -> None:
     """Squares of the positions summed, not the square of their sum."""
 
@@ -311,6 +322,7 @@ FAULTS: list[Fault] = [
     Fault("curvature: KFAC factors swapped", factors_swapped, curved.check_kfac_exact),
     Fault("curvature: only the diagonal of a factor", half_of_the_gram, curved.check_kfac_exact),
     Fault("curvature: bias dropped", bias_dropped, layers("linear")),
+    Fault("curvature: bias apart from the inputs", bias_apart, curved.check_kfac_exact),
     Fault("curvature: positions one by one", positions_one_by_one, layers("on tokens")),
     Fault("curvature: a tied weight used once", only_the_first_use, layers("tied")),
     Fault("curvature: patches in another order", kernel_flipped, layers("conv2d")),

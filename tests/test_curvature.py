@@ -302,6 +302,15 @@ def test_kfac_where_it_is_exact() -> None:
     check_kfac_exact()
 
 
+@pytest.mark.parametrize("pattern", ["*.bias", "*.weight", "0.*"])
+def test_kfac_of_some_weights(pattern: str) -> None:
+    """Of one example exact within a layer, whichever of its weights are random: a bias has an input of its own."""
+    model, data = Model(mlp(6, 4, 2).double(), Normal(0, 1), Gaussian(NOISE)), (inputs(1), inputs(1)[:, :2])
+    one, two = (fit(model, data, Laplace(structure).on(pattern)) for structure in (kfac, full))
+    assert isinstance(one, GaussianPosterior) and isinstance(two, GaussianPosterior)
+    close(*(torch.linalg.inv(p.covariance.dense()).diagonal() for p in (one, two)))
+
+
 def check_table() -> None:
     """An embedding of one word an example in a deep linear network: how often each word is met ⊗ what comes back, exactly."""
     torch.default_generator.manual_seed(2)
