@@ -163,7 +163,7 @@ def train(job: Job, until: float, device: str, folder: Path | None, kept: Path) 
     except OutOfTime:
         return None
     if isinstance(posterior, Draws) and not bool(posterior.theta.isfinite().all()):
-        raise SystemExit("the chain overflowed; take shorter steps: --scale 0.3")
+        raise ArithmeticError("the chain overflowed; take shorter steps: --scale 0.3")
     if isinstance(posterior, GaussianPosterior) and job["method"] == "Laplace":
         predictive = posterior.linearize().predict(data.x_test.to(device), draws=100)
     else:
