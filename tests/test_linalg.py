@@ -11,6 +11,7 @@ from torch import Tensor
 
 from nescio import FileError, InputError, UnsupportedError
 from nescio.linalg import Blocks, Dense, Diag, Kron, LowRank, Operator, described, operator, restored
+from nescio.linalg.symmetric import eigen, gram
 from nescio.noise import Noise
 
 DOUBLE = torch.float64
@@ -188,3 +189,23 @@ def test_refusals(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(operator, "LARGEST", 5)
     with pytest.raises(UnsupportedError, match=r"made dense; got 6 rows"):
         Kron(torch.eye(2), torch.eye(3)).add_diag(torch.arange(1.0, 7.0))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, DOUBLE])
+def test_grams_and_eigenvectors_are_torch_s(dtype: torch.dtype) -> None:
+    """To the error that a product or a decomposition of this size may have, whoever does it; and a half of it is the other."""
+    rows = Noise(8, (), dtype=dtype).normal(40, 30)
+    found, unit = gram(rows), 40 * torch.finfo(dtype).eps
+    torch.testing.assert_close(found, rows.mT @ rows, rtol=0, atol=unit * float(rows.square().sum(0).max()))
+    assert torch.equal(found, found.mT)
+    values, vectors = eigen(found)
+    size = unit * float(values[-1])
+    torch.testing.assert_close(values, torch.linalg.eigvalsh(found), rtol=0, atol=size)
+    torch.testing.assert_close(vectors * values @ vectors.mT, found, rtol=0, atol=size)
+    torch.testing.assert_close(vectors.mT @ vectors, torch.eye(30, dtype=dtype), rtol=0, atol=unit)
+
+
+def test_grams_and_eigenvectors_have_gradients() -> None:
+    a = Noise(9, (), dtype=DOUBLE).normal(5, 3).requires_grad_()
+    assert torch.autograd.gradcheck(gram, (a,))
+    assert torch.autograd.gradcheck(lambda x: eigen(x.mT @ x)[0], (a,))

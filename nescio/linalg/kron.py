@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from nescio.linalg.operator import Dense, Diag, Operator, expect_positive
+from nescio.linalg.symmetric import eigen
 
 
 @final
@@ -153,11 +154,11 @@ def together(a: Tensor, p: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     a = a.diag() if a.dim() == 1 else a
     if p.dim() == 1:
         root = p.sqrt()
-        values, vectors = torch.linalg.eigh(a / (root[:, None] * root))
+        values, vectors = eigen(a / (root[:, None] * root))
         return values.clamp_min(0), root[:, None] * vectors, vectors / root[:, None]
     lower = Dense(p).lower
     half = torch.linalg.solve_triangular(lower, a, upper=False)
-    values, vectors = torch.linalg.eigh(torch.linalg.solve_triangular(lower, half.mT, upper=False))
+    values, vectors = eigen(torch.linalg.solve_triangular(lower, half.mT, upper=False))
     return values.clamp_min(0), lower @ vectors, torch.linalg.solve_triangular(lower.mT, vectors, upper=True)
 
 

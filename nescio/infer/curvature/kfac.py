@@ -9,7 +9,6 @@ different ways) keeps its exact block, or where that would have more than `exact
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -21,6 +20,7 @@ from nescio.infer.curvature.structure import EXACT, Structure, afford, factors
 from nescio.infer.curvature.sweep import Sweep
 from nescio.jacobian import Lookup, Outer, Piece
 from nescio.linalg import Blocks, Dense, Diag, Kron, Operator
+from nescio.linalg.symmetric import gram
 
 
 @final
@@ -43,19 +43,21 @@ class Block:
     def add(self, piece: Piece, fresh: bool) -> None:
         if isinstance(piece, Lookup):
             back = piece.g.flatten(0, 2)
-            self.sums[1] += (back.mT @ back).double()
+            self.sums[1] += gram(back)
             if fresh:
                 met = piece.tokens[piece.first]
                 self.sums[0] += torch.bincount(met, minlength=len(self.sums[0]))
                 self.met += len(met)
         elif isinstance(piece, Outer):
-            add_gram(self.sums[0], piece.g.flatten(0, 2))
+            self.sums[0] += gram(piece.g.flatten(0, 2))
             if fresh:
                 seen = piece.seen.flatten(0, 1)
                 self.met += len(seen)
-                add_gram(self.sums[1], seen)
+                inputs = seen.shape[1]
+                self.sums[1][:inputs, :inputs] += gram(seen)
                 if piece.biased:  # one more input, always one
-                    self.sums[1][:-1, -1] += seen.sum(0, dtype=torch.float64)
+                    self.sums[1][-1, :-1] += seen.new_ones(len(seen)) @ seen
+                    self.sums[1][:-1, -1] = self.sums[1][-1, :-1]
                     self.sums[1][-1, -1] = self.met
         elif self.sums[0].dim() == 1:
             self.sums[0] += piece.square().double()
@@ -63,34 +65,14 @@ class Block:
             rows = (
                 piece.jacobian().flatten(0, 1).double()
             )  # a product in single precision would have negative eigenvalues
-            self.sums[0] += rows.mT @ rows
+            self.sums[0] += gram(rows)
 
     def operator(self) -> Operator:
         if len(self.sums) == 2:
             if self.sums[0].dim() == 1:
                 return Kron(self.sums[0] / self.met, self.sums[1])
-            return Kron(whole(self.sums[0]), whole(self.sums[1]).div_(self.met))
+            return Kron(self.sums[0], self.sums[1] / self.met)
         return Diag(self.sums[0]) if self.sums[0].dim() == 1 else Dense(self.sums[0])
-
-
-def add_gram(total: Tensor, rows: Tensor) -> None:
-    """total += rowsᵀ rows, but only what is on and above the diagonal, in strips: the other half is the same."""
-    for strip in strips(rows.shape[1]):
-        total[strip, strip.start : rows.shape[1]] += rows[:, strip].mT @ rows[:, strip.start :]
-
-
-def whole(total: Tensor) -> Tensor:
-    """With its other half, in its place."""
-    for strip in strips(len(total)):
-        corner = total[strip, strip]
-        corner.copy_(corner.triu() + corner.triu(1).mT)
-        total[strip.stop :, strip] = total[strip, strip.stop :].mT
-    return total
-
-
-def strips(size: int) -> Iterator[slice]:
-    step = max(50, -(-size // 8))
-    return (slice(first, min(first + step, size)) for first in range(0, size, step))
 
 
 @final
