@@ -41,30 +41,31 @@ class Forms(NamedTuple):
 
 @final
 class LastLayer(nn.Module):
-    """Features, and mean and variances of a linear map of them."""
+    """Features; their mean and all roots by one product, for calls are what takes time of a single input; variances from squares."""
 
-    weight: Tensor
-    bias: Tensor | None
-    root: Tensor
-    weights: Tensor | None
-    apart: Tensor | None
+    matrix: Tensor  # (outputs + roots, features)
+    shift: Tensor | None
+    weights: Tensor | None  # (outputs, or twice as many, roots); None: as many roots for each of them
 
     def __init__(self, body: nn.Module, weight: Tensor, bias: Tensor | None, forms: Forms) -> None:
         super().__init__()
-        self.body = body
-        for name, x in {"weight": weight, "bias": bias, **forms._asdict()}.items():
-            self.register_buffer(name, x)
+        self.body, self.outputs, self.inputs = body, len(weight), forms.root.shape[-1]
+        apart = [] if forms.apart is None else [forms.apart]
+        roots = [forms.root] if forms.weights is not None else [forms.root, *apart]
+        mean = weight if bias is None else torch.cat([weight, bias[:, None]], 1)
+        whole = torch.cat([mean, *(root.mT.reshape(-1, self.inputs) for root in roots)])
+        self.register_buffer("matrix", whole if bias is None else whole[:, :-1].contiguous())
+        self.register_buffer("shift", None if bias is None else whole[:, -1].clone())
+        self.register_buffer("weights", None if forms.weights is None else torch.cat([forms.weights, *apart]))
 
     def forward(self, *args: Any, **named: Any) -> tuple[Tensor, Tensor, Tensor]:
-        phi = self.body(*args, **named)
-        mean = F.linear(phi, self.weight, self.bias)
-        wide = torch.cat([phi, torch.ones_like(phi[:, :1])], 1) if self.bias is not None else phi
+        both = F.linear(self.body(*args, **named), self.matrix, self.shift)
+        squares = both[:, self.outputs :].square()
         if self.weights is not None:
-            squares = (wide @ self.root).square()
-            variance = F.linear(squares, self.weights)
-            return mean, variance, variance if self.apart is None else F.linear(squares, self.apart)
-        variance = torch.matmul(wide, self.root).square().sum(-1).mT
-        return mean, variance, variance if self.apart is None else torch.matmul(wide, self.apart).square().sum(-1).mT
+            variances = F.linear(squares, self.weights)
+        else:
+            variances = squares.unflatten(-1, (-1, self.inputs)).sum(-1)
+        return both[:, : self.outputs], variances[:, : self.outputs], variances[:, -self.outputs :]
 
 
 @final

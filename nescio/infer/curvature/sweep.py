@@ -26,7 +26,7 @@ from nescio.model import Model, sort
 from nescio.network import Params, rows
 from nescio.noise import Noise
 
-BUDGET = 64 * 2**20  # bytes of a part: more make it little faster
+BUDGET = 32 * 2**20  # bytes of a part: more make it little faster
 ON_A_GPU = 16  # times as much
 LARGEST = 4 * 2**30  # bytes of two examples, which is the least that is looked at
 MOST_ROWS = 1024
@@ -70,6 +70,7 @@ class Sweep:
                 density = log_density(self.observe(f), y, lead=1).sum(dtype=torch.float64)
             self.log_likelihood = self.log_likelihood + density.cpu()
             yield from self.pulled(forward, y, self.noise.at("rows", start))
+            del forward  # before the next one is made
 
     def pulled(self, forward: Pass, y: Any, noise: Noise) -> Iterator[Part]:
         found = self.columns(forward, y, noise)
