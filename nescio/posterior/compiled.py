@@ -45,26 +45,26 @@ class LastLayer(nn.Module):
 
     matrix: Tensor  # (outputs + roots, features)
     shift: Tensor | None
-    weights: Tensor | None  # (outputs, or twice as many, roots); None: as many roots for each of them
+    weights: Tensor  # (outputs, or twice as many, roots)
 
     def __init__(self, body: nn.Module, weight: Tensor, bias: Tensor | None, forms: Forms) -> None:
         super().__init__()
-        self.body, self.outputs, self.inputs = body, len(weight), forms.root.shape[-1]
-        apart = [] if forms.apart is None else [forms.apart]
-        roots = [forms.root] if forms.weights is not None else [forms.root, *apart]
+        self.body, self.outputs = body, len(weight)
+        inputs, apart = forms.root.shape[-1], [] if forms.apart is None else [forms.apart]
+        if forms.weights is not None:
+            roots, weights = [forms.root], torch.cat([forms.weights, *apart])
+        else:  # each output has roots of its own
+            roots = [forms.root, *apart]
+            weights = torch.eye(len(weight) * len(roots)).to(weight).repeat_interleave(inputs, 1)
         mean = weight if bias is None else torch.cat([weight, bias[:, None]], 1)
-        whole = torch.cat([mean, *(root.mT.reshape(-1, self.inputs) for root in roots)])
+        whole = torch.cat([mean, *(root.mT.reshape(-1, inputs) for root in roots)])
         self.register_buffer("matrix", whole if bias is None else whole[:, :-1].contiguous())
         self.register_buffer("shift", None if bias is None else whole[:, -1].clone())
-        self.register_buffer("weights", None if forms.weights is None else torch.cat([forms.weights, *apart]))
+        self.register_buffer("weights", weights)
 
     def forward(self, *args: Any, **named: Any) -> tuple[Tensor, Tensor, Tensor]:
         both = F.linear(self.body(*args, **named), self.matrix, self.shift)
-        squares = both[:, self.outputs :].square()
-        if self.weights is not None:
-            variances = F.linear(squares, self.weights)
-        else:
-            variances = squares.unflatten(-1, (-1, self.inputs)).sum(-1)
+        variances = F.linear(both[:, self.outputs :].square(), self.weights)
         return both[:, : self.outputs], variances[:, : self.outputs], variances[:, -self.outputs :]
 
 

@@ -92,6 +92,7 @@ class Linearized(Posterior):
             pieces = forward.pieces(identity(forward.outputs))
             means.append(tree_map(lambda t: t.detach(), forward.f))
             covariances.append((quadratic.joint if joint else quadratic.each)(pieces, self.weights.covariance))
+            del forward, pieces  # before the next ones are made
         return Outputs(tree_map(lambda *parts: torch.cat(parts), *means), torch.cat(covariances))
 
     def planned(self, x: Any) -> tuple[Jacobian, int]:
