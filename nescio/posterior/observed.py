@@ -84,9 +84,8 @@ class Labels(nn.Module):
             mean, variance, apart = mean / self.cooler, variance / self.cooler.square(), apart / self.cooler.square()
         shrunk = mean * (1 + math.pi / 8 * variance).rsqrt()
         drawn = torch.addcmul(mean, apart.sqrt(), self.points)
-        log = F.log_softmax(
-            torch.cat([shrunk[None], drawn]), -1
-        )  # all in one: calls are what takes time of a single input
+        together = torch.cat([shrunk[None], drawn])  # calls are what takes time of a single input
+        log = F.log_softmax(together, -1)
         p = log.exp()
         entropies = -(p * log).sum(-1)
         whole = entropies[0]

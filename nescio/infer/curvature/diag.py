@@ -24,7 +24,7 @@ class Diagonal(Structure):
         places: list[Tensor] = []
         for part in sweep:  # the pieces of all parts are of the same weights
             places = [piece.index for piece in part.pieces]
-            found = [part.pieces.pop(0).square().double() for _ in places]  # none is held while the next part is made
+            found = [piece.square().double() for piece in part.take()]
             sums = [a + b for a, b in zip(sums, found, strict=True)] if sums else found
         for place, values in zip(places, sums, strict=True):
             total[place] += values

@@ -91,8 +91,8 @@ class KFAC(Structure):
         blocks: list[Block] = []
         for part in sweep:
             blocks = blocks or [Block(piece, self.exact) for piece in part.pieces]
-            for block in blocks:
-                block.add(part.pieces.pop(0), part.fresh)  # none is held while the next part is made
+            for block, piece in zip(blocks, part.take(), strict=True):
+                block.add(piece, part.fresh)
         operators, places = [block.operator() for block in blocks], [block.index for block in blocks]
         unmet = missing(places, sweep)
         if len(unmet):  # weights that no output depends on: no curvature

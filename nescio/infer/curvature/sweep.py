@@ -38,6 +38,11 @@ class Part(NamedTuple):
     rows: int
     fresh: bool  # the first columns of its examples: what is the same for all of them counts here
 
+    def take(self) -> Iterator[Piece]:
+        """Each piece once, and none is held any more when the next part is made."""
+        while self.pieces:
+            yield self.pieces.pop(0)
+
 
 @final
 class Sweep:
