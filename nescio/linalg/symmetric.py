@@ -1,5 +1,5 @@
 """What symmetric matrices allow, on the CPU by numpy: its product of a matrix with itself does half of the work (BLAS' syrk, which torch
-does not call), and its LAPACK finds eigenvectors in three quarters of the time on processors that torch's library was not made for.
+does not call), and its LAPACK is the faster one on processors that torch's library was not made for.
 
 Torch's own where there is a gradient to take, on a GPU, and of halves.
 """
