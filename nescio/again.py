@@ -12,14 +12,10 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
+from nescio.narrow import BACKWARD, FORWARD
+
 aten: Any = torch.ops.aten
-KEPT = {
-    aten.convolution.default,
-    aten.convolution_backward.default,
-    aten.mm.default,
-    aten.bmm.default,
-    aten.addmm.default,
-}
+KEPT = {*FORWARD, *BACKWARD, aten.mm.default, aten.bmm.default, aten.addmm.default}
 CHEAP = {
     *(aten.add.Tensor, aten.add.Scalar, aten.sub.Tensor, aten.rsub.Scalar, aten.mul.Tensor, aten.mul.Scalar),
     *(aten.div.Tensor, aten.div.Scalar, aten.neg.default, aten.pow.Tensor_Scalar, aten.exp.default),
@@ -33,10 +29,10 @@ MOST = 40  # operations that one number may cost again
 def again(graph: Graph) -> None:
     """In place. Graphs without convolutions, whose intermediates are small, stay as they are; so do those that write into tensors."""
     nodes = list(graph.nodes)
-    back = next((i for i, node in enumerate(nodes) if node.target is aten.convolution_backward.default), None)
+    back = next((i for i, node in enumerate(nodes) if node.target in BACKWARD), None)
     if back is None:
         return
-    last = max(i for i in range(back) if nodes[i].target is aten.convolution.default)
+    last = max(i for i in range(back) if nodes[i].target in FORWARD)
     if any(writes(node) for node in nodes[:last]):
         return
     needed = {x for node in nodes if node.target in KEPT for x in node.all_input_nodes}

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from nescio.narrow import convolution, convolution_backward
+
 NARROW = 16  # columns: with fewer, a product on the CPU is faster as (BᵀAᵀ)ᵀ, two to five times
 
 
@@ -16,7 +18,9 @@ def rewritten(cuda: bool) -> dict[Any, Callable[..., Any]]:
     aten = torch.ops.aten
     table: dict[Any, Callable[..., Any]] = {aten.bmm.default: products, aten.mm.default: product}
     table |= {aten.addmm.default: shifted_product, aten.masked_fill_.Scalar: filled}
-    return table if cuda else {**table, aten.tanh.default: tanh}
+    if not cuda:
+        return {**table, aten.tanh.default: tanh}
+    return {**table, aten.convolution.default: convolution, aten.convolution_backward.default: convolution_backward}
 
 
 def filled(x: Tensor, mask: Tensor, value: float) -> Tensor:

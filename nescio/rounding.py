@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 from torch.fx import GraphModule
 
+from nescio.narrow import FORWARD
+
 HALVES = {torch.bfloat16, torch.float16}
 TF32 = 2.0**-10  # unit of the format in which a GPU multiplies single-precision numbers of convolutions
 ROUNDING = 2000  # units of precision by which sums in another order may differ
@@ -23,7 +25,7 @@ def unit(graph: GraphModule, inputs: Sequence[Tensor]) -> float:
     own = next(x.dtype for x in inputs if x.is_floating_point())
     nodes = graph.graph.nodes
     coarsest = {own, *(node.kwargs.get("dtype") for node in nodes)} & HALVES
-    convolves = any(node.target is torch.ops.aten.convolution.default for node in nodes)
+    convolves = any(node.target in FORWARD for node in nodes)
     return rounding(coarsest.pop() if coarsest else own, inputs[0].is_cuda and convolves)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,9 @@ from check_method import check_save_and_load, regression
 from conjugate import ROWS, conjugate, gaussian, variational
 from torch import nn
 
-from nescio import Model, evaluate, families, fit, load
+from nescio import Model, evaluate, families, fit, load, narrow
 from nescio.compiled import Compiled
+from nescio.data.source import source
 from nescio.families import (
     BernoulliDropout,
     ConcreteDropout,
@@ -46,7 +48,9 @@ from nescio.likelihoods import Categorical, ContinuousBernoulli, Gaussian, Laten
 from nescio.nets import lenet5, mlp, vae
 from nescio.noise import Noise
 from nescio.posterior import Draws, GaussianPosterior
+from nescio.target import Target
 
+WIDENED = narrow.widened
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
 
 
@@ -64,6 +68,32 @@ def test_ensembles_of_convolutions_are_vectorised_and_reproducible() -> None:
     a, b = (fit(model, (x, y), 3 * MAP(epochs=2), seed=1, device="cuda") for _ in range(2))
     torch.testing.assert_close(a.predict(x.cuda()).mean, b.predict(x.cuda()).mean, rtol=1e-3, atol=1e-4)
     assert a.predict(x.cuda()).mean.shape == (64, 10)
+
+
+@pytest.mark.parametrize("half", [True, False])
+def test_convolutions_of_few_channels_are_widened(half: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            body = [nn.Conv2d(3, 16, 3, padding=1), nn.SiLU(), nn.Conv2d(16, 16, 3, padding=1), nn.SiLU()]
+            self.body = nn.Sequential(*body, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 10))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            with torch.autocast("cuda", torch.bfloat16, enabled=half):
+                return self.body(x).float()
+
+    x = torch.randn(40, 3, 12, 12).to(memory_format=torch.channels_last)
+    model = Model(Net(), Normal(0.0, 1.0), Categorical()).to("cuda")
+    target = Target(model, source((x, torch.randint(10, (40,)))).to(torch.device("cuda")))
+    u, batch, widened = 0.1 * torch.randn(1, model.dim, device="cuda"), target.batch(None), []
+    monkeypatch.setattr(narrow, "widened", lambda w, n: widened.append(n) or WIDENED(w, n))
+    quick = replace(target, code={})
+    (value, gradient), (wanted, slope) = quick.value_and_grad(u, batch), target.value_and_grad(u, batch)
+    assert quick.code is not None and [code.note for code in quick.code.values()] == [None]
+    assert widened == [2, 2]
+    close = 0.02 if half else 0.005
+    torch.testing.assert_close(value, wanted, rtol=close, atol=close)
+    assert float((gradient - slope).norm()) < close * float(slope.norm())
 
 
 @pytest.mark.parametrize(

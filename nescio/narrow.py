@@ -1,0 +1,153 @@
+"""Convolutions of few channels, said as ones of many: pixels that lie side by side become channels of one.
+
+The matrix units of a GPU, which halves and TF32 are for, work on tiles of 32 channels and more: of 16, most of a tile is empty. In memory
+images come channels last, so that n neighbours of a row are one pixel of n times the channels already: nothing is moved. Output p of a
+group takes from input q of the group that lies b groups further the weight of column n b + q - p + padding, where there is one, else 0.
+The sums are the same, with zeros among them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+WIDE = 32  # channels that fill a tile
+aten: Any = torch.ops.aten
+LAST = torch.channels_last
+
+
+def neighbours(x: Tensor, w: Tensor, stride: list[int], padding: list[int], dilation: list[int], groups: int) -> int:
+    """So many pixels make one; 1 leaves the convolution as it is. `x`: (images, channels, h, w), `w`: (out, in, rows, columns)."""
+    coarse = x.dtype in (torch.bfloat16, torch.float16) or (
+        x.dtype == torch.float32 and torch.backends.cudnn.allow_tf32
+    )
+    if (
+        x.ndim != 4
+        or not coarse
+        or groups != 1
+        or {*stride, *dilation} != {1}
+        or not x.is_contiguous(memory_format=LAST)
+    ):
+        return 1
+    out, channels, _, columns = w.shape
+    n = WIDE // max(out, channels)
+    same = columns % 2 and columns > 1 and padding[1] == columns // 2  # as many pixels come out as go in
+    return n if n > 1 and same and not (out % 8 or channels % 8) and not x.shape[3] % n else 1
+
+
+def grouped(x: Tensor, n: int) -> Tensor:
+    """(images, c, h, w) to (images, n c, h, w / n)."""
+    images, channels, h, w = x.shape
+    return x.permute(0, 2, 3, 1).reshape(images, h, w // n, n * channels).permute(0, 3, 1, 2)
+
+
+def apart(x: Tensor, n: int) -> Tensor:
+    """The way back."""
+    images, channels, h, w = x.shape
+    return x.permute(0, 2, 3, 1).reshape(images, h, w * n, channels // n).permute(0, 3, 1, 2)
+
+
+def places(columns: int, n: int, like: Tensor) -> Tensor:
+    """(n, n, groups, columns), of ones and zeros: whether output p takes from input q of group b the weight of a column."""
+    padding = columns // 2
+    reach = -(-padding // n)
+    p, q, b, d = (
+        torch.arange(k, device=like.device).reshape([-1 if i == j else 1 for j in range(4)])
+        for i, k in enumerate((n, n, 2 * reach + 1, columns))
+    )
+    return (n * (b - reach) + q - p + padding == d).to(like.dtype)
+
+
+def widened(w: Tensor, n: int) -> Tensor:
+    """(out, in, rows, columns) to (n out, n in, rows, groups)."""
+    out, channels, rows, columns = w.shape
+    at = places(columns, n, w)
+    wide = (w[None, :, None, :, :, None] * at[:, None, :, None, None]).sum(-1)
+    return wide.reshape(n * out, n * channels, rows, at.shape[2])
+
+
+def narrowed(g: Tensor, w: Tensor, n: int) -> Tensor:
+    """The gradient of w, from that of the widened one."""
+    out, channels, rows, columns = w.shape
+    at = places(columns, n, w)
+    parts = g.reshape(n, out, n, channels, rows, at.shape[2], 1)
+    return (parts * at[:, None, :, None, None]).sum((0, 2, 5))
+
+
+@torch.library.custom_op("nescio::convolution", mutates_args=())
+def wide_convolution(x: Tensor, wide: Tensor, n: int, padding: list[int]) -> Tensor:
+    """An operation of its own, for a compiler leaves the arguments of one where they are, and would copy views of views."""
+    y = aten.convolution(grouped(x, n), wide, None, [1, 1], padding, [1, 1], False, [0, 0], 1)
+    return apart(y, n).contiguous(memory_format=LAST)
+
+
+@wide_convolution.register_fake
+def _(x: Tensor, wide: Tensor, n: int, padding: list[int]) -> Tensor:
+    rows = x.shape[2] + 2 * padding[0] - wide.shape[2] + 1
+    return x.new_empty((len(x), len(wide) // n, rows, x.shape[3])).contiguous(memory_format=LAST)
+
+
+@torch.library.custom_op("nescio::convolution_backward", mutates_args=())
+def wide_backward(
+    g: Tensor, x: Tensor, wide: Tensor, n: int, padding: list[int], mask: list[bool]
+) -> tuple[Tensor, Tensor]:
+    """Of x and of the widened weights, where the mask has them; else nothing."""
+    given = (grouped(g, n), grouped(x, n), wide, None, [1, 1], padding, [1, 1], False, [0, 0], 1, [*mask, False])
+    to_x, to_wide, _ = aten.convolution_backward(*given)
+    to_x = apart(to_x, n).contiguous(memory_format=LAST) if mask[0] else x.new_empty(0)
+    return to_x, to_wide.contiguous() if mask[1] else x.new_empty(0)
+
+
+@wide_backward.register_fake
+def _(g: Tensor, x: Tensor, wide: Tensor, n: int, padding: list[int], mask: list[bool]) -> tuple[Tensor, Tensor]:
+    to_x = torch.empty_like(x, memory_format=LAST) if mask[0] else x.new_empty(0)
+    return to_x, wide.new_empty(wide.shape) if mask[1] else x.new_empty(0)
+
+
+FORWARD = (aten.convolution.default, wide_convolution._opoverload)
+BACKWARD = (aten.convolution_backward.default, wide_backward._opoverload)
+
+
+def convolution(
+    x: Tensor,
+    w: Tensor,
+    bias: Tensor | None,
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    transposed: bool,
+    output_padding: list[int],
+    groups: int,
+) -> Any:
+    n = 1 if transposed else neighbours(x, w, stride, padding, dilation, groups)
+    if n == 1:
+        return NotImplemented
+    wide = widened(w, n)
+    y = FORWARD[1](x, wide, n, [padding[0], wide.shape[3] // 2])
+    return y if bias is None else y + bias.reshape(-1, 1, 1)
+
+
+def convolution_backward(
+    g: Tensor,
+    x: Tensor,
+    w: Tensor,
+    bias_sizes: list[int] | None,
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    transposed: bool,
+    output_padding: list[int],
+    groups: int,
+    mask: list[bool],
+) -> Any:
+    n = 1 if transposed else neighbours(x, w, stride, padding, dilation, groups)
+    if n == 1:
+        return NotImplemented
+    g = g.contiguous(memory_format=LAST)
+    wide = widened(w, n)
+    to_x, to_wide = BACKWARD[1](g, x, wide, n, [padding[0], wide.shape[3] // 2], mask[:2])
+    single = torch.promote_types(g.dtype, torch.float32)
+    to_bias = g.sum((2, 3), dtype=single).sum(0).to(g.dtype) if mask[2] else None  # within images, beside other sums
+    return to_x if mask[0] else None, narrowed(to_wide, w, n) if mask[1] else None, to_bias
