@@ -90,7 +90,7 @@ def test_convolutions_of_few_channels_are_widened(half: bool, monkeypatch: pytes
     quick = replace(target, code={})
     (value, gradient), (wanted, slope) = quick.value_and_grad(u, batch), target.value_and_grad(u, batch)
     assert quick.code is not None and [code.note for code in quick.code.values()] == [None]
-    assert widened == [2, 2]
+    assert widened == [4, 4]
     close = 0.02 if half else 0.005
     torch.testing.assert_close(value, wanted, rtol=close, atol=close)
     assert float((gradient - slope).norm()) < close * float(slope.norm())

@@ -19,7 +19,14 @@ from nescio.rewritten import rewritten
 from nescio.rounding import agree
 
 aten: Any = torch.ops.aten
-SHAPES = [(16, 16, 3, 2), (8, 8, 3, 4), (8, 16, 5, 2), (16, 8, 7, 2), (8, 8, 7, 4)]  # in, out, columns, neighbours
+SHAPES = [
+    (16, 16, 3, 4),
+    (8, 8, 3, 8),
+    (8, 16, 5, 4),
+    (16, 8, 7, 4),
+    (24, 8, 7, 2),
+    (32, 32, 3, 2),
+]  # in, out, columns, neighbours
 EPS = torch.finfo(torch.float32).eps
 
 
@@ -62,6 +69,18 @@ def test_faults_are_seen(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not agree(*both(16, 16, 3), EPS)
 
 
+def test_groups_divide_a_row() -> None:
+    _, w, _, _ = given(16, 16, 3)
+    for width, n in ((28, 4), (15, 3), (14, 2), (1, 1)):
+        x = torch.randn(3, 16, 9, width).to(memory_format=torch.channels_last)
+        assert narrow.neighbours(x, w, [1, 1], [1, 1], [1, 1], 1) == n
+    x = torch.randn(3, 16, 9, 15).to(memory_format=torch.channels_last)
+    settings = ([1, 1], [1, 1], [1, 1], False, [0, 0], 1)
+    torch.testing.assert_close(
+        convolution(x, w, None, *settings), aten.convolution(x, w, None, *settings), rtol=1e-4, atol=1e-4
+    )
+
+
 def test_only_what_is_asked_for_is_computed() -> None:
     x, w, _, settings = given(16, 16, 3)
     g = torch.randn(3, 16, 9, 16)  # in another layout than the images
@@ -83,10 +102,10 @@ def test_neighbours_lie_side_by_side_without_a_copy() -> None:
     "change",
     [
         {"x": torch.randn(3, 16, 9, 16)},  # channels first
-        {"x": torch.randn(3, 16, 9, 15).to(memory_format=torch.channels_last)},
+        {"x": torch.randn(3, 16, 9, 17).to(memory_format=torch.channels_last)},
         {"x": torch.randn(3, 16, 9, 16, dtype=torch.float64).to(memory_format=torch.channels_last)},
         {"w": torch.randn(16, 16, 3, 1), "padding": [1, 0]},
-        {"w": torch.randn(32, 16, 3, 3)},
+        {"w": torch.randn(40, 16, 3, 3)},
         {"w": torch.randn(12, 16, 3, 3)},
         {"w": torch.randn(16, 8, 3, 3), "groups": 2},
         {"padding": [1, 0]},
@@ -98,7 +117,7 @@ def test_neighbours_lie_side_by_side_without_a_copy() -> None:
 def test_others_stay_as_they_are(change: dict[str, Any]) -> None:
     x, w, _, settings = given(16, 16, 3)
     usual: dict[str, Any] = {"x": x, "w": w, "stride": [1, 1], "padding": [1, 1], "dilation": [1, 1], "groups": 1}
-    assert narrow.neighbours(**usual) == 2 and narrow.neighbours(**{**usual, **change}) == 1
+    assert narrow.neighbours(**usual) == 4 and narrow.neighbours(**{**usual, **change}) == 1
     assert convolution(x, w, None, *settings[:3], True, *settings[4:]) is NotImplemented  # transposed
 
 
