@@ -7,7 +7,7 @@ which both would answer the same; `TV`: mean total variation. A job is one netwo
 GPU, products in bfloat16. A method's posterior is the average of its jobs, an SGD network one of the ensemble. `--epochs` is what a network
 of the ensemble gets; samplers have four times as many, from a network of a tenth. Rates of SGD were tried twice, first by the accuracy of
 test images after 12 epochs of 10,000, then by held-out training images, where 0.03 was best; steps of samplers by the latter, but only 1e-6
-and 3e-6 at a friction of 0.1. Agreement was looked at for one thing, the number of networks of the ensemble: after 12, 24 more were trained.
+and 3e-6 at a friction of 0.1. Agreement was looked at for the number of networks of the ensemble only: after 12, 24 more were trained.
 Published numbers stand beside ours, and only the nearest of all is judged by one: the kept reference (91.4 % right) is not the run of the
 table (89.6 %).
 
