@@ -2,9 +2,10 @@
 
 784-100-100-10 and a small convolutional net, ten classes, 10,000 points, float32, one thread. fit: all that a library does from a trained
 network to a posterior (curvature of all points, its decomposition); per input: the covariance of the ten outputs of the linearised
-network. laplace-torch runs with both of its backends, curvlinops (which it takes by itself) and BackPACK. Every measurement is a fresh
-process; libraries take turns within a round, every other round in reverse. Diagonal curvature is the same matrix in all libraries, and
-the variances must agree; Kronecker factors differ in the biases, which nescio joins to the weights.
+network, of 100 inputs in one call; memory: of both, fit and call. laplace-torch runs with both of its backends, curvlinops (which it takes
+by itself) and BackPACK. Every measurement is a fresh process; libraries take turns within a round, every other round in reverse. Diagonal
+curvature is the same matrix in all libraries, and the variances must agree; Kronecker factors differ in the biases, which nescio joins to
+the weights.
 
     make peers-laplace
     python benchmarks/laplace.py [--quick] [--rounds 3] [--threads 1] [--peers PYTHON]
@@ -30,6 +31,7 @@ CASES = [(net, structure) for net in ("mlp", "conv") for structure in ("kfac", "
 SLOW = ("mlp", "diag", "curvlinops")  # a loop over weights: fewer points, once
 LEFT_OUT = ("conv", "diag", "curvlinops")  # likewise
 FEW = 256
+INPUTS = 100  # in one call
 
 
 def specs(options: argparse.Namespace) -> list[dict[str, Any]]:
@@ -40,8 +42,7 @@ def specs(options: argparse.Namespace) -> list[dict[str, Any]]:
                 continue
             slow = (net, structure, backend) == SLOW
             points = 256 if options.quick else FEW if slow else 10_000
-            inputs = min(1000, points) if backend == "nescio" else 20
-            shape = {"net": net, "structure": structure, "backend": backend, "points": points, "inputs": inputs}
+            shape = {"net": net, "structure": structure, "backend": backend, "points": points, "inputs": INPUTS}
             found.append({**shape, "job": "time", "repeats": 1 if slow else 3, "threads": options.threads})
     return found
 
