@@ -8,7 +8,7 @@ curvature is the same matrix in all libraries, and the variances must agree; Kro
 the weights.
 
     make peers-laplace
-    python benchmarks/laplace.py [--quick] [--rounds 3] [--threads 1] [--peers PYTHON]
+    python benchmarks/laplace.py [--quick] [--rounds 5] [--threads 1] [--peers PYTHON]
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def show(rows: Sequence[dict[str, Any]], ratios: Sequence[dict[str, Any]]) -> st
 def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="no peer, few points")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--peers", type=Path, default=PEERS, help="the python of laplace-torch's environment")
     parser.add_argument("--out", type=Path, default=RESULTS)

@@ -19,6 +19,7 @@ from nescio.infer import Laplace
 from nescio.infer.curvature import Full, Structure, Sweep, diag, full, kfac, low_rank, sweep
 from nescio.infer.curvature.columns import chances, columns, sampled
 from nescio.infer.curvature.kfac import KFAC
+from nescio.jacobian import quadratic
 from nescio.laws import Normal
 from nescio.likelihoods import (
     Bernoulli,
@@ -654,3 +655,18 @@ def check_single_precision_is_positive() -> None:
 
 def test_single_precision_is_positive() -> None:
     check_single_precision_is_positive()
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "shared"),
+    [
+        ([0, 1, 2], [0, 1, 2], True),
+        ([0, 1, 2], [3, 4], False),
+        ([5, 3], [0, 4, 2], False),  # between each other's ends, and apart
+        ([5, 3], [0, 3, 2], True),
+        ([0, 1, 2], [2, 7], True),
+    ],
+)
+def test_whether_weights_are_shared_is_told(a: list[int], b: list[int], shared: bool) -> None:
+    assert quadratic.meet(torch.tensor(a), torch.tensor(b)) is shared
+    assert quadratic.meet(torch.tensor(b), torch.tensor(a)) is shared

@@ -26,7 +26,7 @@ def each(pieces: Sequence[Piece], covariance: Operator) -> Tensor:
 
 
 def block(pieces: Sequence[Piece], operator: Operator, place: Tensor) -> Tensor | None:
-    inside = [piece for piece in pieces if bool(torch.isin(piece.index, place).any())]
+    inside = [piece for piece in pieces if meet(piece.index, place)]
     if not inside:  # weights that the outputs do not see
         return None
     if len(inside) == 1 and torch.equal(inside[0].index, place):
@@ -47,6 +47,14 @@ def block(pieces: Sequence[Piece], operator: Operator, place: Tensor) -> Tensor 
         return inside[0].between(operator.matrix[order][:, order].to(dtype(inside[0])))
     rows = assembled(inside, place).transpose(0, 1)  # (N, K, p)
     return rows @ through(operator, rows)
+
+
+def meet(a: Tensor, b: Tensor) -> bool:
+    """Whether they have a number in common. That of layers is told by their ends, which takes no sorting."""
+    if a.equal(b):
+        return True
+    (low, high), (least, most) = a.aminmax(), b.aminmax()
+    return bool((low <= most) & (least <= high)) and bool(torch.isin(a, b).any())
 
 
 def joint(pieces: Sequence[Piece], covariance: Operator) -> Tensor:
