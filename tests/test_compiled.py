@@ -199,6 +199,17 @@ def test_wrong_code_is_not_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch.equal(code([u], [])[1], u.tanh()) and code.note is not None and "differ" in code.note
 
 
+@pytest.mark.parametrize(("dtype", "units"), [(torch.float32, 8), (DOUBLE, 1e6)])
+def test_tanh_is_right_where_it_is_small_and_where_it_is_one(dtype: torch.dtype, units: float) -> None:
+    """In single precision relative to itself everywhere; the form of doubles is right to 1e-16 of one, here from 1e-6 on."""
+    x = torch.cat([torch.logspace(-6, 2, 4001, dtype=dtype), torch.zeros(1, dtype=dtype)])
+    for y, wanted in ((tanh(x), x.double().tanh()), (-tanh(-x), x.double().tanh())):
+        assert bool(((y.double() - wanted).abs() <= units * torch.finfo(dtype).eps * wanted).all())
+    assert (
+        bool(tanh(torch.tensor(torch.nan, dtype=dtype)).isnan()) and float(tanh(x).max()) <= 1 + torch.finfo(dtype).eps
+    )
+
+
 def test_agreement_sees_shape_precision_and_value() -> None:
     a = torch.randn(5)
     eps = torch.finfo(torch.float32).eps
