@@ -13,9 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-WIDE = (
-    64  # channels that fill a tile; with 32, a gradient of ResNet-20 takes longer, though its products are half as many
-)
+WIDE = 64  # channels that fill a tile; with 32 a gradient of ResNet-20 takes longer, though products are fewer
 aten: Any = torch.ops.aten
 LAST = torch.channels_last
 
