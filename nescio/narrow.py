@@ -8,7 +8,7 @@ The sums are the same, with zeros among them.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,24 +18,29 @@ aten: Any = torch.ops.aten
 LAST = torch.channels_last
 
 
-def neighbours(x: Tensor, w: Tensor, stride: list[int], padding: list[int], dilation: list[int], groups: int) -> int:
+class Settings(NamedTuple):
+    """What follows input, weights and bias among the arguments of torch's convolutions."""
+
+    stride: list[int]
+    padding: list[int]
+    dilation: list[int]
+    transposed: bool
+    output_padding: list[int]
+    groups: int
+
+
+def neighbours(x: Tensor, w: Tensor, given: Settings) -> int:
     """So many pixels make one; 1 leaves the convolution as it is. `x`: (images, channels, h, w), `w`: (out, in, rows, columns)."""
-    coarse = x.dtype in (torch.bfloat16, torch.float16) or (
-        x.dtype == torch.float32 and torch.backends.cudnn.allow_tf32
-    )
-    if (
-        x.ndim != 4
-        or not coarse
-        or groups != 1
-        or {*stride, *dilation} != {1}
-        or not x.is_contiguous(memory_format=LAST)
-    ):
+    halves = x.dtype in (torch.bfloat16, torch.float16)
+    coarse = halves or (x.dtype == torch.float32 and torch.backends.cudnn.allow_tf32)
+    plain = not given.transposed and given.groups == 1 and {*given.stride, *given.dilation} == {1}
+    if x.ndim != 4 or not coarse or not plain or not x.is_contiguous(memory_format=LAST):
         return 1
     out, channels, _, columns = w.shape
     n = WIDE // max(out, channels)
     while n > 1 and x.shape[3] % n:
         n -= 1
-    same = columns % 2 and columns > 1 and padding[1] == columns // 2  # as many pixels come out as go in
+    same = columns % 2 and columns > 1 and given.padding[1] == columns // 2  # as many pixels come out as go in
     return n if n > 1 and same and not (out % 8 or channels % 8) else 1
 
 
@@ -112,44 +117,25 @@ FORWARD = (aten.convolution.default, wide_convolution._opoverload)
 BACKWARD = (aten.convolution_backward.default, wide_backward._opoverload)
 
 
-def convolution(
-    x: Tensor,
-    w: Tensor,
-    bias: Tensor | None,
-    stride: list[int],
-    padding: list[int],
-    dilation: list[int],
-    transposed: bool,
-    output_padding: list[int],
-    groups: int,
-) -> Any:
-    n = 1 if transposed else neighbours(x, w, stride, padding, dilation, groups)
+def convolution(x: Tensor, w: Tensor, bias: Tensor | None, *settings: Any) -> Any:
+    """In the place of torch's; NotImplemented leaves that as it is."""
+    given = Settings(*settings)
+    n = neighbours(x, w, given)
     if n == 1:
         return NotImplemented
     wide = widened(w, n)
-    y = FORWARD[1](x, wide, n, [padding[0], wide.shape[3] // 2])
+    y = FORWARD[1](x, wide, n, [given.padding[0], wide.shape[3] // 2])
     return y if bias is None else y + bias.reshape(-1, 1, 1)
 
 
-def convolution_backward(
-    g: Tensor,
-    x: Tensor,
-    w: Tensor,
-    bias_sizes: list[int] | None,
-    stride: list[int],
-    padding: list[int],
-    dilation: list[int],
-    transposed: bool,
-    output_padding: list[int],
-    groups: int,
-    mask: list[bool],
-) -> Any:
-    n = 1 if transposed else neighbours(x, w, stride, padding, dilation, groups)
+def convolution_backward(g: Tensor, x: Tensor, w: Tensor, bias_sizes: list[int] | None, *settings: Any) -> Any:
+    """Likewise; the last of the settings is a mask: which gradients are asked for, of x, w and the bias."""
+    given, mask = Settings(*settings[:-1]), settings[-1]
+    n = neighbours(x, w, given)
     if n == 1:
         return NotImplemented
-    g = g.contiguous(memory_format=LAST)
-    wide = widened(w, n)
-    to_x, to_wide = BACKWARD[1](g, x, wide, n, [padding[0], wide.shape[3] // 2], mask[:2])
+    g, wide = g.contiguous(memory_format=LAST), widened(w, n)
+    to_x, to_wide = BACKWARD[1](g, x, wide, n, [given.padding[0], wide.shape[3] // 2], mask[:2])
     single = torch.promote_types(g.dtype, torch.float32)
     to_bias = g.sum((2, 3), dtype=single).sum(0).to(g.dtype) if mask[2] else None  # within images, beside other sums
     return to_x if mask[0] else None, narrowed(to_wide, w, n) if mask[1] else None, to_bias

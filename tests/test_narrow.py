@@ -13,7 +13,7 @@ from torch.nn import functional
 from nescio import narrow
 from nescio.again import again
 from nescio.compiled import built, silence, traced
-from nescio.narrow import BACKWARD, FORWARD, apart, convolution, convolution_backward, grouped
+from nescio.narrow import BACKWARD, FORWARD, Settings, apart, convolution, convolution_backward, grouped
 from nescio.nets import FilterResponseNorm
 from nescio.rewritten import rewritten
 from nescio.rounding import agree
@@ -49,7 +49,7 @@ def both(channels: int, out: int, columns: int) -> tuple[list[Tensor], list[Tens
 @pytest.mark.parametrize(("channels", "out", "columns", "n"), SHAPES)
 def test_the_same_sums(channels: int, out: int, columns: int, n: int) -> None:
     x, w, _, settings = given(channels, out, columns)
-    assert narrow.neighbours(x, w, settings[0], settings[1], settings[2], 1) == n
+    assert narrow.neighbours(x, w, Settings(*settings)) == n
     ours, wanted = both(channels, out, columns)
     for a, b in zip(ours, wanted, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
@@ -70,12 +70,11 @@ def test_faults_are_seen(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_groups_divide_a_row() -> None:
-    _, w, _, _ = given(16, 16, 3)
+    _, w, _, settings = given(16, 16, 3)
     for width, n in ((28, 4), (15, 3), (14, 2), (1, 1)):
         x = torch.randn(3, 16, 9, width).to(memory_format=torch.channels_last)
-        assert narrow.neighbours(x, w, [1, 1], [1, 1], [1, 1], 1) == n
+        assert narrow.neighbours(x, w, Settings(*settings)) == n
     x = torch.randn(3, 16, 9, 15).to(memory_format=torch.channels_last)
-    settings = ([1, 1], [1, 1], [1, 1], False, [0, 0], 1)
     torch.testing.assert_close(
         convolution(x, w, None, *settings), aten.convolution(x, w, None, *settings), rtol=1e-4, atol=1e-4
     )
@@ -111,14 +110,15 @@ def test_neighbours_lie_side_by_side_without_a_copy() -> None:
         {"padding": [1, 0]},
         {"stride": [2, 2]},
         {"dilation": [1, 2]},
+        {"transposed": True},
     ],
     ids=lambda change: " ".join(change),
 )
 def test_others_stay_as_they_are(change: dict[str, Any]) -> None:
     x, w, _, settings = given(16, 16, 3)
-    usual: dict[str, Any] = {"x": x, "w": w, "stride": [1, 1], "padding": [1, 1], "dilation": [1, 1], "groups": 1}
-    assert narrow.neighbours(**usual) == 4 and narrow.neighbours(**{**usual, **change}) == 1
-    assert convolution(x, w, None, *settings[:3], True, *settings[4:]) is NotImplemented  # transposed
+    usual, other = Settings(*settings), dict(change)
+    assert narrow.neighbours(x, w, usual) == 4
+    assert narrow.neighbours(other.pop("x", x), other.pop("w", w), usual._replace(**other)) == 1
 
 
 def test_a_compiled_network_has_them() -> None:
