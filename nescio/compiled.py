@@ -12,6 +12,7 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from threading import Lock
 from typing import Any, final
 
 import torch
@@ -49,6 +50,7 @@ class Compiled:
         self.versions: dict[Any, Version] = {}
         self.width = 0
         self.note = refused
+        self.making = Lock()  # blocks of chains meet a new shape at the same time
 
     def __call__(
         self, chains: Sequence[Tensor], others: Sequence[Tensor], times: int | None = None, until: int | None = None
@@ -66,9 +68,10 @@ class Compiled:
             chains = [x[padding] for x in chains]
         inputs = [*chains, *others, *(draw() for draw in self.draws)]
         key = (times is None, *(x.shape for x in inputs))
-        version = self.versions.get(key)
-        if version is None:
-            version = self.versions[key] = self.make(inputs, times is not None, until)
+        with self.making:
+            version = self.versions.get(key)
+            if version is None:
+                version = self.versions[key] = self.make(inputs, times is not None, until)
         out = version(inputs, times or 1)
         return out if width == rows else tuple(x[:rows] for x in out)
 

@@ -21,6 +21,7 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from nescio.batch import Batch, Gradient, Move, take
 from nescio.compiled import Compiled, looped
+from nescio.cores import blocks, each
 from nescio.data.source import Source
 from nescio.errors import InputError, UnsupportedError
 from nescio.handed import Handed, Recorder
@@ -29,7 +30,6 @@ from nescio.model import Model
 from nescio.network import Params
 
 CHUNK = 4096  # rows at a time, where all data are summed over
-NEAR = 16 * 2**20  # bytes of a step on a CPU: of more, C's library hands memory back and fetches it anew each time
 
 
 @final
@@ -140,22 +140,17 @@ class Target:
         """
         if self.code is None or self.shards(batch) > 1:
             return looped(partial(move, Bound(self, batch, True)), until)([*chains, *shared], times or 1)
-        count = len(chains[0])
-        group = count if until is not None or batch.own else self.group(count, batch.x)
-        if group == count:
+        alone = until is not None or batch.own or self.model.network.like.device.type != "cpu"
+        alone = alone or any(code.note for code in self.code.values())  # plain code waits for Python, on whatever core
+        size = 3 * self.model.network.bytes_per_point(batch.x) * self.size
+        some = [slice(None)] if alone else blocks(len(chains[0]), size)
+        if len(some) == 1:
             return self._run(move, batch, True, chains, shared, times, until)
-        blocks = [slice(first, first + group) for first in range(0, count, group)]
-        parts = [
-            self.chains(block)._run(move, batch, True, [x[block] for x in chains], shared, times) for block in blocks
+        tasks = [
+            partial(self.chains(block)._run, move, batch, True, [x[block] for x in chains], shared, times)
+            for block in some
         ]
-        return tuple(torch.cat(each) for each in zip(*parts, strict=True))
-
-    def group(self, chains: int, x: Any) -> int:
-        """How many of them take a step at a time: a part of all, where their numbers would need more memory than is near."""
-        if self.model.network.like.device.type != "cpu":
-            return chains
-        most = NEAR // (3 * self.model.network.bytes_per_point(x) * self.size)
-        return next((n for n in range(min(most, chains), most // 2, -1) if chains % n == 0), chains)
+        return tuple(torch.cat(results) for results in zip(*each(tasks), strict=True))
 
     def shards(self, batch: Batch) -> int:
         """In how many parts the rows of a gradient are summed up."""
@@ -197,7 +192,7 @@ class Target:
                         function(*chains, *own, *shared, *others)
                 except NotImplementedError as error:  # dropout, say
                     refused = str(error)
-            self.code[key] = Compiled(function, recorder.draws, refused, self.compiler)
+            self.code.setdefault(key, Compiled(function, recorder.draws, refused, self.compiler))
         if self.code[key].refused:
             return looped(partial(move, Bound(self, batch, prior)), until)([*chains, *shared], times or 1)
         return self.code[key]([*chains, *own], [*shared, *others], times, until)

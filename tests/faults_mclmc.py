@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -15,7 +15,7 @@ from nescio.infer import adjusted, isokinetic, mclmc
 from nescio.infer.adjusted import AdjustedMCLMC
 from nescio.infer.microcanonical import EnergyStep, State
 
-kick, path, refresh, update = isokinetic.kick, isokinetic.path, isokinetic.refresh, EnergyStep.update
+kick, path, refresh, seen = isokinetic.kick, isokinetic.path, isokinetic.refresh, EnergyStep.seen
 
 
 def setting(module: Any, name: str, value: Any) -> Callable[[pytest.MonkeyPatch], None]:
@@ -63,8 +63,8 @@ def one_direction(_: Any, like: Tensor) -> Tensor:
     return torch.eye(like.shape[1], dtype=like.dtype)[:1].expand_as(like)
 
 
-def never_shrinks(self: EnergyStep, error: Tensor, failed: Tensor, goal: float) -> EnergyStep:
-    return update(self, error, torch.zeros_like(failed), goal)
+def never_shrinks(self: EnergyStep, error: Tensor, failed: Tensor, goals: Sequence[float]) -> EnergyStep:
+    return seen(self, error, torch.zeros_like(failed), goals)
 
 
 def mismatched(patch: pytest.MonkeyPatch) -> None:
@@ -117,7 +117,7 @@ FAULTS = [
         setting(mclmc, "finite", lambda end, error: torch.ones_like(error) > 0),
         checks.check_guard,
     ),
-    Fault("step size never shrinks", setting(EnergyStep, "update", never_shrinks), checks.check_guard),
+    Fault("step size never shrinks", setting(EnergyStep, "seen", never_shrinks), checks.check_guard),
     Fault("step size and length at odds", mismatched, checks.check_tuned_path),
     Fault("isokinetic steps adapted after the warm-up", keeps_tuning, checks.check_tuned_path),
 ]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,12 +14,11 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional
 
-from nescio import Model, fit
-from nescio import target as target_file
+from nescio import Model, cores, fit
 from nescio.again import again
 from nescio.compiled import Compiled, traced
 from nescio.data.source import source
-from nescio.infer import HMC, MCLMC, NUTS, SGHMC, iterative
+from nescio.infer import HMC, MCLMC, NUTS, SGHMC, isokinetic, iterative
 from nescio.infer.sampler import Sampler
 from nescio.laws import HalfCauchy, Horseshoe, Normal, StudentT
 from nescio.likelihoods import Categorical, Gaussian, Heteroscedastic
@@ -90,23 +91,73 @@ def test_samplers_take_the_same_steps(name: str) -> None:
     assert not torch.equal(plain.theta[:, 0], plain.theta[:, -1])  # they moved
 
 
+@contextmanager
+def torch_threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_blocks_are_equal_and_fit() -> None:
+    def widths(chains: int, threads: int, size: int = 1) -> list[int]:
+        with torch_threads(threads):
+            some = cores.blocks(chains, size)
+        assert [i for block in some for i in range(chains)[block]] == list(range(chains))
+        return [len(range(chains)[block]) for block in some]
+
+    third = cores.NEAR // 3
+    assert [widths(n, 1, third) for n in (2, 3, 6, 7)] == [[2], [3], [3, 3], [7]] and set(widths(64, 1, third)) == {2}
+    assert widths(64, 1) == [64] and widths(64, 2) == [32, 32] and widths(8, 16) == [1] * 8 and widths(1, 4) == [1]
+    assert widths(5, 2) == [5] and widths(8, 2, third) == [2] * 4 and widths(8, 2, cores.NEAR + 1) == [8]
+
+
+def test_blocks_run_at_once_each_on_one_core() -> None:
+    """Tasks that wait for each other end; in each torch takes one core, and outside as many as before; errors come through."""
+    meet = threading.Barrier(3, timeout=60)
+    with torch_threads(3):
+        seen = cores.each([lambda: (meet.wait(), torch.get_num_threads())[1]] * 3)
+        assert seen == [1, 1, 1] and torch.get_num_threads() == 3
+        assert cores.each([lambda i=i: i * i for i in range(20)]) == [i * i for i in range(20)]
+        with pytest.raises(ZeroDivisionError):
+            cores.each([lambda: 1, lambda: 1 // 0])
+
+
+@pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("name", ["HMC", "HMC, dense", "MCLMC"])
-def test_chains_take_their_steps_in_groups(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As all at once, weights that stay fixed among them; a number of chains that has no part of a fitting size is not divided."""
+def test_chains_take_their_steps_in_groups(name: str, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As all at once, weights that stay fixed among them; on one core and on two."""
     x, y = torch.randn(22, 3, dtype=DOUBLE), torch.randn(22, 1, dtype=DOUBLE)
     model = Model(mlp(3, 4, 1).double(), Normal(0, 1), Gaussian(0.5))
-    own = Target(model, source((x, y)))
     room = 3 * model.network.bytes_per_point(x) * len(x)
-    assert own.group(64, x) == 64
     for method in (6 * SAMPLERS[name], 6 * SAMPLERS[name].on("2.*")):
-        whole = fit(model, (x, y), method, compile=True)
-        with monkeypatch.context() as small:
-            small.setattr(target_file, "NEAR", 3 * room)
-            assert [own.group(n, x) for n in (2, 3, 6, 7, 64)] == [2, 3, 3, 7, 2]
+        with torch_threads(1):
+            whole = fit(model, (x, y), method, compile=True)
+        with monkeypatch.context() as small, torch_threads(threads):
+            small.setattr(cores, "NEAR", 3 * room)
             parts = fit(model, (x, y), method, compile=True)
+            assert torch.get_num_threads() == threads
         assert parts.info["compiled"] is True
         torch.testing.assert_close(parts.theta, whole.theta, rtol=1e-6, atol=1e-6)
         assert not torch.equal(whole.theta[0], whole.theta[-1])
+
+
+def test_a_warm_up_in_stretches_is_that_of_single_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(isokinetic, "FINDING", 2)
+    x, y = torch.randn(22, 3, dtype=DOUBLE), torch.randn(22, 1, dtype=DOUBLE)
+    model = Model(mlp(3, 4, 1).double(), Normal(0, 1), Gaussian(0.5))
+    sampler = MCLMC(draws=2, warmup=60, step_size=1e-3)
+    strides, step = [], 0
+    while step < 60:
+        strides.append(sampler.together(step, 1.0))
+        step += strides[-1]
+    assert step == 60 and max(strides) == isokinetic.STRETCH and len(strides) < 30
+    plain, quick = (fit(model, (x, y), 4 * sampler, compile=c) for c in (False, True))
+    torch.testing.assert_close(quick.theta, plain.theta, rtol=1e-6, atol=1e-6)
+    assert quick.info["step_size"] == pytest.approx(plain.info["step_size"], rel=1e-6) != sampler.step_size
+    assert quick.info["length"] == pytest.approx(plain.info["length"], rel=1e-6)
 
 
 def test_fixed_weights_follow_their_chain() -> None:

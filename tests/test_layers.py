@@ -28,6 +28,7 @@ RULES: dict[str, set[str]] = {
     "rewritten": {"narrow"},
     "rounding": {"narrow"},
     "compiled": {"again", "loop", "rewritten", "rounding"},
+    "cores": set(),
     "batch": set(),
     "handed": set(),
     "weights": set(),
@@ -47,7 +48,7 @@ RULES: dict[str, set[str]] = {
     "likelihoods": LAWS | {"laws"},
     "families": LAWS | {"laws", "weights"},
     "model": {"laws", "likelihoods", "predictive", "network", "densities", "errors", "noise"},
-    "target": {"batch", "model", "laws", "network", "data", "compiled", "handed", "errors", "noise"},
+    "target": {"batch", "model", "laws", "network", "data", "compiled", "cores", "handed", "errors", "noise"},
     "posterior": {
         *("model", "laws", "likelihoods", "families", "linalg", "jacobian", "predictive", "functions", "links"),
         *("moments", "network", "store", "diagnose", "densities", "errors", "noise"),

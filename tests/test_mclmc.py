@@ -375,8 +375,8 @@ def test_spread_is_within_chains() -> None:
     within = sum(np.cov(x[:, c].numpy().T) for c in range(4)) / 4
     for dense in (False, True):
         tuning = Tuning.start(x[0], None, dense, 100)
-        for u in x:
-            tuning = tuning.add(u)
+        for some in x.split([1, 8, 8, 20, 13]):  # as many steps at a time as it likes
+            tuning = tuning.add(some.movedim(0, 1))
         want = torch.as_tensor(within if dense else np.diag(within).copy())
         torch.testing.assert_close(tuning.scatter, want * 4 * 49, rtol=1e-9, atol=1e-6)
         closed = tuning.close(1.0, precondition=True, fixed=False)
@@ -391,8 +391,9 @@ def test_plan_and_trace_cover_wide_nets() -> None:
     first, last = Plan.of(200).trace
     assert (first, last) == (160, 180) and Plan.of(200).ends[1] < first and last < 200
     tuning = Tuning.start(u, None, False, 200)
-    tuning.write(u, 3)
+    tuning.write(torch.stack([u, 2 * u], 1), 3)
     assert tuning.trace.shape == (2, 20, 256) and len(set(tuning.trace[1, 3].tolist())) == 256
+    assert torch.equal(tuning.trace[:, 4], 2 * tuning.trace[:, 3]) and not bool(tuning.trace[:, 5:].any())
     assert Tuning.start(u, 2.0, False, 200).trace.numel() == 0
 
 

@@ -84,7 +84,7 @@ class AdjustedMCLMC(Sampler):
         assert isinstance(size, StepSize)
         if not tracing:
             size = size.update(acceptance, self.acceptance)
-        tuning = tune(state, plan, 2.0, True, self.length is not None)
+        tuning = tune(state, state.u[:, None], plan, 2.0, True, self.length is not None)
         if step == plan.trace[1] and self.length is None and tuning.trace.shape[1] >= 20:
             tuning = tuning._replace(length=0.5 * length * correlation_time(tuning.trace))
         if step in plan.ends:  # other units

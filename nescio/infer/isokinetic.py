@@ -23,6 +23,10 @@ from nescio.target import Target
 
 B = 0.1931833275037836  # McLachlan (1995): the smallest error among five-stage steps of second order
 COLUMNS, ROWS = 256, 64  # of a trace: as many coordinates and chains tell how fast a chain forgets
+STRETCH, FINDING = (
+    8,
+    104,
+)  # steps of one size in the warm-up, few of those averaged over; steps until a size is about right
 
 
 class Point(NamedTuple):
@@ -57,11 +61,18 @@ def step(
     v, change = kick(v, pull(root, slope), B * size)
     kinetic = kinetic + change
     for coefficient in (1 - 2 * B, B):
-        x = x + push(root, 0.5 * size * v)
-        log_density, slope = gradient(x)
-        v, change = kick(v, pull(root, slope), coefficient * size)
-        kinetic = kinetic + change
+        x, v, log_density, slope, kinetic = leap(gradient, x, v, kinetic, root, size, coefficient)
     return x, v, log_density, slope, kinetic
+
+
+def leap(
+    gradient: Gradient, x: Tensor, v: Tensor, kinetic: Tensor, root: Tensor, size: Tensor, coefficient: Tensor | float
+) -> tuple[Tensor, ...]:
+    """Half of a step: a drift, and the kick after it. What `step` gives."""
+    x = x + push(root, 0.5 * size * v)
+    log_density, slope = gradient(x)
+    v, change = kick(v, pull(root, slope), coefficient * size)
+    return x, v, log_density, slope, kinetic + change
 
 
 def kick(v: Tensor, gradient: Tensor, size: Tensor | float) -> tuple[Tensor, Tensor]:
@@ -126,14 +137,16 @@ class Tuning(NamedTuple):
         trace = u.new_zeros(min(chains, ROWS), last - first if length is None else 0, min(dim, COLUMNS))
         return Tuning(length or math.sqrt(dim), torch.ones_like(u[0]), 0, torch.zeros_like(u).double(), scatter, trace)
 
-    def add(self, u: Tensor) -> Tuning:
-        """Welford's rule, each chain about its own mean."""
-        x, count = u.double(), self.count + 1
-        before = x - self.mean
-        mean = self.mean + before / count
-        after = x - mean
-        own = before.mT @ after if self.scatter.dim() == 2 else (before * after).sum(0)
-        return self._replace(count=count, mean=mean, scatter=self.scatter + own)
+    def add(self, us: Tensor) -> Tuning:
+        """States after some steps, (chains, steps, dim): Welford's rule, each chain about its own mean."""
+        x, steps = us.double(), us.shape[1]
+        middle, count = x.mean(1), self.count + steps
+        away, gap = x - middle[:, None], middle - self.mean
+        dense, weight = self.scatter.dim() == 2, self.count * steps / count
+        own = torch.einsum("csi,csj->ij", away, away) if dense else away.square().sum((0, 1))
+        between = gap.mT @ gap if dense else gap.square().sum(0)
+        mean = self.mean + gap * (steps / count)
+        return self._replace(count=count, mean=mean, scatter=self.scatter + own + weight * between)
 
     def close(self, factor: float, precondition: bool, fixed: bool) -> Tuning:
         """The end of a window: R and L from the variances, shrunk as in Stan. Too short a window teaches nothing."""
@@ -154,11 +167,12 @@ class Tuning(NamedTuple):
         length = self.length if fixed or not total > 0 else factor * math.sqrt(total)
         return empty._replace(root=root, length=length)
 
-    def write(self, u: Tensor, at: int) -> None:
-        """One more step of the trace, into the place that was made for it."""
+    def write(self, us: Tensor, at: int) -> None:
+        """Some more steps of the trace, (chains, steps, dim), into the place that was made for them."""
         rows, _, columns = self.trace.shape
         if self.trace.numel():
-            self.trace[:, at] = u[:rows, torch.arange(columns, device=u.device) * u.shape[1] // columns]
+            some = us[:rows, :, torch.arange(columns, device=us.device) * us.shape[2] // columns]
+            self.trace[:, at : at + us.shape[1]] = some
 
 
 class Plan(NamedTuple):
@@ -172,6 +186,15 @@ class Plan(NamedTuple):
     def of(warmup: int) -> Plan:
         at = [round(part * warmup) for part in (0.3, 0.45, 0.7, 0.8, 0.9)]
         return Plan(at[0], (at[1], at[2]), (at[3], at[4]))
+
+    def renews(self, step: int) -> bool:
+        """Whether another step size may be taken after so many steps: at once where one has to be found, later now and then."""
+        found = step - max(mark for mark in (0, *self.ends) if mark < step)
+        return step in (self.first, *self.ends, *self.trace) or found <= FINDING or found % STRETCH == 0
+
+    def stretch(self, step: int) -> int:
+        """How many steps, after so many, are of one size."""
+        return next(count for count in range(1, STRETCH + 1) if self.renews(step + count))
 
 
 def correlation_time(trace: Tensor) -> float:

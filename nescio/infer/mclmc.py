@@ -17,8 +17,8 @@ from torch import Tensor
 
 from nescio.batch import Batch, Gradient
 from nescio.data.source import Source
-from nescio.infer.isokinetic import Plan, Point, Tuning, correlation_time, normalise, refresh, step
-from nescio.infer.journey import side_by_side, stride
+from nescio.infer.isokinetic import B, Plan, Point, Tuning, correlation_time, kick, leap, normalise, pull, refresh, step
+from nescio.infer.journey import stride
 from nescio.infer.microcanonical import (
     DIVERGENT,
     EnergyStep,
@@ -70,50 +70,62 @@ class MCLMC(Sampler):
         u, v, log_density, gradient, error, failed = target.advance(langevin, batch, here, [tuning.root, numbers])
         new = state._replace(u=u, direction=v, log_density=log_density, gradient=gradient, step=state.step + 1)
         info = Info(error, failed, (~failed).to(error), 2, size, tuning.length, target.dim)
-        return (self.learn(new, error, failed, state) if state.step < self.warmup else new), info
+        warm = state.step < self.warmup
+        return (self.learn(new, u[:, None], error[:, None], failed[:, None], state) if warm else new), info
 
-    def learn(self, new: State, error: Tensor, failed: Tensor, old: State) -> State:
-        """A chain that started outside the support tells nothing about the step size."""
-        lost = failed & old.log_density.isfinite() & old.gradient.isfinite().all(1)
-        return self.adapt(new, error.cpu(), lost.cpu())
+    def learn(self, new: State, us: Tensor, errors: Tensor, failed: Tensor, old: State) -> State:
+        """From some steps, (chains, steps, ...). A chain that started outside the support tells nothing about the step size."""
+        inside = old.log_density.isfinite() & old.gradient.isfinite().all(1)
+        return self.adapt(new, us, errors.cpu(), (failed & inside[:, None]).cpu())
 
     def together(self, step: int, work: float) -> int:
-        return 1 if step < self.warmup else stride(self.gradients() * work)
+        most = stride(self.gradients() * work)
+        if step >= self.warmup:
+            return most
+        return min(most, Plan.of(self.warmup).stretch(step), self.warmup - step)
 
     def several(
         self, target: Target, state: State, batch: Batch, noises: Sequence[Noise]
     ) -> tuple[State, list[State], list[Info]]:
-        (chains, dim), size, tuning = state.u.shape, state.step_size.now, state.tuning
+        (chains, dim), count, size, tuning = state.u.shape, len(noises), state.step_size.now, state.tuning
         most = self.together(self.warmup, target.work(chains))
-        drawn = side_by_side([noise.normal(2, chains, dim) for noise in noises], 2, most).movedim(0, 2).contiguous()
-        us, numbers = state.u.new_empty(chains, most, dim), state.u.new_empty(chains, most, 3, dtype=torch.float64)
+        drawn = state.u.new_empty(
+            chains, most, 2, dim
+        )  # machine code is made for one length; no more than `count` are used
+        for i, noise in enumerate(noises):
+            drawn[:, i] = noise.normal(2, chains, dim).movedim(0, 1)
+        us, slopes = state.u.new_empty(2, chains, most + 1, dim)
+        numbers = state.u.new_empty(chains, most + 1, 3, dtype=torch.float64)
+        us[:, 0], slopes[:, 0], numbers[:, 0, 0] = state.u, state.gradient, state.log_density
         vectors = torch.stack([state.u, state.direction, state.gradient], 1)
-        here = torch.stack([state.log_density.double(), torch.zeros(chains, dtype=torch.float64)], 1)
+        here = torch.zeros(chains, 2, dtype=torch.float64)
         shared = [tuning.root, torch.tensor([size, tuning.length], dtype=torch.float64)]
-        given = [vectors, here, drawn, us, numbers]
-        vectors, here = target.advance(langevins, batch, given, shared, times=len(noises))
+        given = [vectors, here, drawn, us, slopes, numbers]
+        vectors, _ = target.advance(half, batch, given, shared, times=2 * count)
+        us, errors, failures = us[:, 1 : count + 1], numbers[:, 1 : count + 1, 1], numbers[:, 1 : count + 1, 2] > 0
+        densities = numbers[:, 1 : count + 1, 0].to(state.log_density)
+        states = [
+            state._replace(u=u, log_density=density, step=state.step + i + 1)
+            for i, (u, density) in enumerate(zip(us.unbind(1), densities.unbind(1), strict=True))
+        ]
+        moving = (~failures).to(errors)
+        infos = [Info(errors[:, i], failures[:, i], moving[:, i], 2, size, tuning.length, dim) for i in range(count)]
         u, v, gradient = (x.clone() for x in vectors.unbind(1))
-        log_density = here[:, 0].to(state.log_density)
-        densities, errors, failures = numbers[:, :, 0].to(log_density), numbers[:, :, 1], numbers[:, :, 2] > 0
-        last = state._replace(
-            u=u, direction=v, log_density=log_density, gradient=gradient, step=state.step + len(noises)
-        )
+        last = states[-1]._replace(u=u, direction=v, gradient=gradient)
         if state.step < self.warmup:
-            last = self.learn(last, errors[:, 0], failures[:, 0], state)
-        records = (us, densities, errors, failures, (~failures).to(errors))
-        rows = list(zip(*(x.unbind(1) for x in records), strict=True))[: len(noises)]
-        infos = [Info(e, f, a, 2, size, tuning.length, dim) for _, _, e, f, a in rows]
-        states = [state._replace(u=row[0], log_density=row[1], step=state.step + i + 1) for i, row in enumerate(rows)]
+            last = self.learn(last, us, errors, failures, state)
         return last, states, infos
 
-    def adapt(self, state: State, error: Tensor, failed: Tensor) -> State:
-        """One step of the warm-up: the step size, but not while the trace for L is taken; R and L as `Plan` says."""
+    def adapt(self, state: State, us: Tensor, errors: Tensor, failed: Tensor) -> State:
+        """After some steps of the warm-up: the step size, but not while the trace for L is taken; R and L as `Plan` says."""
         plan, step, size = Plan.of(self.warmup), state.step, state.step_size
         assert isinstance(size, EnergyStep)
-        loose = 1 + 4 * max(0.0, 1 - 2 * step / self.warmup)
-        if not plan.trace[0] < step <= plan.trace[1] or bool(failed.any()):
-            size = size.update(error, failed, loose * self.energy_variance * state.u.shape[1])
-        tuning = tune(state, plan, 1.0, self.precondition, self.length is not None)
+        goals = [self.goal(i) * state.u.shape[1] for i in range(step - us.shape[1] + 1, step + 1)]
+        size = size.seen(errors, failed, goals)
+        tracing = plan.trace[0] < step <= plan.trace[1]
+        if (plan.renews(step) or step == self.warmup) and (not tracing or size.most < size.now):
+            size = size.renewed()
+        tuning = tune(state, us, plan, 1.0, self.precondition, self.length is not None)
         if step == plan.trace[1] and self.length is None and tuning.trace.shape[1] >= 20:
             length = 0.4 * size.now * correlation_time(tuning.trace)
             tuning = tuning._replace(length=max(length, size.now))
@@ -121,6 +133,10 @@ class MCLMC(Sampler):
             units = (tuning.root / state.tuning.root).square().mean().sqrt()
             size = EnergyStep(size.now / float(units))
         return state._replace(step_size=size, tuning=tuning)
+
+    def goal(self, step: int) -> float:
+        """Of E ΔE² / d: five times as large at the start, as asked for in the second half of the warm-up."""
+        return self.energy_variance * (1 + 4 * max(0.0, 1 - 2 * step / self.warmup))
 
     def summary(self, infos: Sequence[Info]) -> dict[str, Any]:
         return summary(infos)
@@ -137,45 +153,50 @@ def langevin(
     root: Tensor,
     numbers: Tensor,
 ) -> tuple[Tensor, ...]:
-    """One step between two half refreshes. Where it fails the chain stays, and tries a direction that nothing else has used."""
+    """One step between two half refreshes."""
     size, length = numbers[0], numbers[1]
     turned = refresh(v, before, size / 2, length)
     none = torch.zeros_like(log_density, dtype=torch.float64)
     *moved, kinetic = step(gradient, u, turned, log_density, slope, none, root, size)
-    end = Point(*moved)
-    error = kinetic - (end.log_density.double() - log_density.double())
-    failed = ~finite(end, error) | (error.abs() > max(DIVERGENT, u.shape[1]))
+    return ended(Point(u, v, log_density, slope), Point(*moved), kinetic, after, size, length)
+
+
+def ended(start: Point, end: Point, kinetic: Tensor, after: Tensor, size: Tensor, length: Tensor) -> tuple[Tensor, ...]:
+    """The next Point, with its directions refreshed; the energy error; and whether the step failed. Where it did the chain stays, and tries
+    a direction that nothing else has used."""
+    error = kinetic - (end.log_density.double() - start.log_density.double())
+    failed = ~finite(end, error) | (error.abs() > max(DIVERGENT, end.x.shape[1]))
     stay = failed[:, None]
     return (
-        torch.where(stay, u, end.x),
+        torch.where(stay, start.x, end.x),
         torch.where(stay, normalise(after), refresh(end.v, after, size / 2, length)),
-        torch.where(failed, log_density, end.log_density),
-        torch.where(stay, slope, end.gradient),
+        torch.where(failed, start.log_density, end.log_density),
+        torch.where(stay, start.gradient, end.gradient),
         torch.where(failed, 0.0, error),
         failed,
     )
 
 
-def langevins(
-    gradient: Gradient,
-    vectors: Tensor,
-    here: Tensor,
-    drawn: Tensor,
-    us: Tensor,
-    numbers: Tensor,
-    root: Tensor,
-    sizes: Tensor,
-) -> tuple[Tensor, ...]:
-    """One of several steps, its draw and its numbers written into their place.
+def half(gradient: Gradient, *given: Tensor) -> tuple[Tensor, ...]:
+    """Half of one of several steps: with one gradient, half as much to compile.
 
-    `vectors`: u, v and the gradient; `here`: log density, and which step it is, the same in all chains. As few tensors as can be, for
-    each turn of a loop takes time for each.
+    Handed on, as few tensors as can be, for each turn of a loop takes time for each: u, v and the gradient; the kinetic change, and which
+    half it is, the same in all chains. The draws are there before, and what is known after each step is written into its place.
     """
-    (u, v, slope), (log_density, at) = vectors.unbind(1), here.unbind(1)
-    place = at[:1].long()
-    before, after = drawn.index_select(1, place)[:, 0].unbind(1)
-    moved = langevin(gradient, u, v, log_density, slope, before, after, root, sizes)
-    u, v, log_density, slope, error, failed = moved
-    us.index_copy_(1, place, u[:, None])
-    numbers.index_copy_(1, place, torch.stack([log_density.double(), error, failed.double()], 1)[:, None])
-    return torch.stack([u, v, slope], 1), torch.stack([log_density.double(), at + 1], 1)
+    vectors, here, drawn, us, slopes, numbers, root, (size, length) = given
+    (u, v, slope), (kinetic, at) = vectors.unbind(1), here.unbind(1)
+    place = (at[:1] / 2).long()
+    noise, u0, slope0, known = (x.index_select(1, place)[:, 0] for x in (drawn, us, slopes, numbers))
+    before, after = noise.unbind(1)
+    first = at[:, None] % 2 == 0
+    opened, change = kick(refresh(v, before, size / 2, length), pull(root, slope), B * size)
+    v, kinetic = torch.where(first, opened, v), torch.where(first[:, 0], change, kinetic)
+    coefficient = B + (1 - 3 * B) * first.double()  # 1 - 2B after the first drift
+    u, v, log_density, slope, kinetic = leap(gradient, u, v, kinetic, root, size, coefficient)
+    start, end = Point(u0, v, known[:, 0].to(log_density), slope0), Point(u, v, log_density, slope)
+    u1, v1, density, slope1, *info = ended(start, end, kinetic, after, size, length)
+    made = torch.stack([x.double() for x in (density, *info)], 1)
+    for record, x in zip((us, slopes, numbers), (u1, slope1, made), strict=True):  # that of the second half stays
+        record.index_copy_(1, place + 1, x[:, None])
+    vectors = torch.where(first[:, None], torch.stack([u, v, slope], 1), torch.stack([u1, v1, slope1], 1))
+    return vectors, torch.stack([kinetic, at + 1], 1)

@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,31 +20,38 @@ from nescio.noise import Noise
 from nescio.posterior.posterior import Ends
 from nescio.target import Target
 
+MEMORY = 99 / 101  # of the average: 50 steps
 DIVERGENT = 1000.0  # an energy error above this, or above the number of dimensions, is a divergence
 
 
 class EnergyStep(NamedTuple):
-    """The step size at which E ΔE² / d meets its goal: ΔE ~ ε³, so ε⁻⁶ is averaged, with a memory of 50 steps."""
+    """The step size at which E ΔE² / d meets its goal: ΔE ~ ε³, so ΔE² ε⁻⁶ is averaged."""
 
     now: float
     most: float = math.inf
     total: float = 0.0
     weight: float = 0.0
 
-    def update(self, error: Tensor, failed: Tensor, goal: float) -> EnergyStep:
-        """`error` (chains,) against E ΔE² = `goal`; the part of the chains that `failed` shrinks the largest step allowed."""
-        xi = error[~failed].square() / goal + 1e-8
-        if self.weight == 0 and len(xi) == len(failed) and float(xi.mean()) < 0.01:
-            return self._replace(now=min(2 * self.now, self.most))  # far too small: averaging it in would last
-        trust = torch.exp(-0.5 * (xi.log() / 9).square())  # a wild error says little
-        memory = 99 / 101
-        total, weight = memory * self.total, memory * self.weight
-        if len(xi):
-            total, weight = total + float((trust * xi).mean()) / self.now**6, weight + float(trust.mean())
-        part = float(failed.double().mean())
-        most = min(self.most, (1 - 0.2 * part) * self.now) if part else self.most
-        wanted = (total / weight) ** (-1 / 6) if weight else self.now
-        return EnergyStep(min(wanted, most), most, total, weight)
+    def seen(self, error: Tensor, failed: Tensor, goals: Sequence[float]) -> EnergyStep:
+        """After steps of this size with these errors (chains, steps), E ΔE² to be that of `goals`; chains that `failed` lower `most`."""
+        now, most, total, weight = self
+        numbers = zip(error.numpy().T, failed.numpy().T, goals, strict=True)  # so few that torch's calls take longer
+        for each, gone, goal in numbers:
+            xi = np.square(each[~gone]) / goal + 1e-8
+            trust = np.exp(-0.5 * np.square(np.log(xi) / 9))  # a wild error says little
+            total, weight = MEMORY * total, MEMORY * weight
+            if len(xi):
+                total, weight = total + float((trust * xi).mean()) / now**6, weight + float(trust.mean())
+            if gone.any():
+                most = (1 - 0.2 * float(gone.mean())) * min(most, now)
+        return EnergyStep(now, most, total, weight)
+
+    def renewed(self) -> EnergyStep:
+        """The size that was asked for; at most twice the one before, of which nothing need then be remembered."""
+        wanted = (self.total / self.weight) ** (-1 / 6) if self.weight else self.now
+        if wanted > 2 * self.now:
+            return EnergyStep(min(2 * self.now, self.most), self.most)
+        return self._replace(now=min(wanted, self.most))
 
 
 class State(NamedTuple):
@@ -82,15 +90,15 @@ def finite(end: Point, error: Tensor) -> Tensor:
     return error.isfinite() & end.x.isfinite().all(1) & end.v.isfinite().all(1) & end.gradient.isfinite().all(1)
 
 
-def tune(state: State, plan: Plan, factor: float, precondition: bool, fixed: bool) -> Tuning:
-    """What the state adds to the windows and the trace; L is `factor` √ΣVar at the end of a window."""
+def tune(state: State, us: Tensor, plan: Plan, factor: float, precondition: bool, fixed: bool) -> Tuning:
+    """What the last states, us (chains, steps, dim), add to the windows and the trace; L is `factor` √ΣVar at the end of a window."""
     tuning, step = state.tuning, state.step
     if plan.first < step <= plan.ends[1]:
-        tuning = tuning.add(state.u)
+        tuning = tuning.add(us)
     if step in plan.ends:
         tuning = tuning.close(factor, precondition, fixed)
     if plan.trace[0] < step <= plan.trace[1]:
-        tuning.write(state.u, step - plan.trace[0] - 1)
+        tuning.write(us, step - plan.trace[0] - us.shape[1])
     return tuning
 
 
