@@ -159,8 +159,12 @@ def traced(function: Function, inputs: Sequence[Tensor], table: dict[Any, Callab
 def built(graph: GraphModule, inputs: Sequence[Tensor]) -> Function:
     from torch._inductor import standalone_compile
 
-    fused = {"cpp.enable_floating_point_contract_flag": "fast"}  # a product and a sum as one operation, rounded once
-    options = {} if inputs[-1].is_cuda else {"cpp_wrapper": True, **fused}
+    plain = {
+        "cpp_wrapper": True,
+        "cpp.enable_floating_point_contract_flag": "fast",  # a product and a sum as one operation, rounded once
+        "cpp.vec_isa_ok": True,  # what the processor says of itself is taken for true: trying it out takes seconds
+    }
+    options = {} if inputs[-1].is_cuda else plain
     code = standalone_compile(
         graph, list(inputs), dynamic_shapes="from_example_inputs", options={"config_patches": options}
     )

@@ -91,22 +91,19 @@ class Prior(nn.Module):
     def trained(self, u: Tensor) -> tuple[Params, Tensor | float]:
         """Named numbers, and the log density of the values, at a centred u: what optimisers need at every step.
 
-        Weights that stand for themselves under one law are cut out of u once, so the way back is one concatenation.
+        Weights that stand for themselves under one law are judged at once and cut out of it once, so the way back is one concatenation.
         """
-        cuts = [[s.size for s in v.group.sites] if i in self.plain else [v.size] for i, v in enumerate(self.variables)]
-        pieces = iter(u.split([size for cut in cuts for size in cut]))
         named: Params = {}
         values: list[Tensor] = []
         log_density: Tensor | float = 0.0
-        for i, (variable, cut) in enumerate(zip(self.variables, cuts, strict=True)):
-            own = [next(pieces) for _ in cut]
+        for i, (variable, block) in enumerate(zip(self.variables, u.split(self.sizes), strict=True)):
             if i in self.plain:
-                law = cast(Elementwise, variable.law)
-                log_density = log_density + sum(law.total(piece, self.plain[i]) for piece in own)
-                named |= {s.name: x.view(s.shape) for s, x in zip(variable.group.sites, own, strict=True)}
-                values.append(own[0])  # nobody reads it
+                log_density = log_density + cast(Elementwise, variable.law).total(block, self.plain[i])
+                own = zip(variable.group.sites, block.split([s.size for s in variable.group.sites]), strict=True)
+                named |= {site.name: x.view(site.shape) for site, x in own}
+                values.append(block)  # nobody reads it
             else:
-                part = variable.constrain(own[0], values, centred=True)
+                part = variable.constrain(block, values, centred=True)
                 log_density = log_density + part.log_density - part.log_jacobian
                 values.append(part.value)
         for output, group in zip(self.outputs, self.groups, strict=True):
