@@ -8,6 +8,7 @@ C++ compiler, the plain one is used and `note` says why.
 
 from __future__ import annotations
 
+import gc
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -196,6 +197,20 @@ def looped(code: Function, until: int | None = None) -> Version:
     return run
 
 
+@contextmanager
+def recording(graph: torch.cuda.CUDAGraph, pool: Any = None, stream: torch.cuda.Stream | None = None) -> Iterator[None]:
+    """Kernels are recorded, not run; other threads may go on. Garbage is collected before: freeing a graph meanwhile would end it."""
+    collects = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        with torch.cuda.graph(graph, pool, stream, capture_error_mode="thread_local"):
+            yield
+    finally:
+        if collects:
+            gc.enable()
+
+
 def recorded(code: Function, inputs: Sequence[Tensor], fed: bool) -> Version:
     """The kernels of one call as a CUDA graph: replayed without the cost of launching them one by one."""
     places = [x.clone() for x in inputs]
@@ -205,7 +220,7 @@ def recorded(code: Function, inputs: Sequence[Tensor], fed: bool) -> Version:
         for _ in range(3):
             code(*places)
     torch.cuda.current_stream().wait_stream(side)
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # other threads may go on meanwhile
+    with recording(graph):
         results = code(*places)
         for place, result in zip(places, results if fed else (), strict=False):
             place.copy_(result)

@@ -56,31 +56,34 @@ def apart(x: Tensor, n: int) -> Tensor:
     return x.permute(0, 2, 3, 1).reshape(images, h, w * n, channels // n).permute(0, 3, 1, 2)
 
 
-def places(columns: int, n: int, like: Tensor) -> Tensor:
-    """(n, n, groups, columns), of ones and zeros: whether output p takes from input q of group b the weight of a column."""
-    padding = columns // 2
-    reach = -(-padding // n)
-    p, q, b, d = (
-        torch.arange(k, device=like.device).reshape([-1 if i == j else 1 for j in range(4)])
-        for i, k in enumerate((n, n, 2 * reach + 1, columns))
-    )
-    return (n * (b - reach) + q - p + padding == d).to(like.dtype)
+def along(axis: int, count: int, like: Tensor) -> Tensor:
+    """0, 1, ... along one of three axes."""
+    return torch.arange(count, device=like.device).reshape([-1 if axis == i else 1 for i in range(3)])
 
 
 def widened(w: Tensor, n: int) -> Tensor:
     """(out, in, rows, columns) to (n out, n in, rows, groups)."""
     out, channels, rows, columns = w.shape
-    at = places(columns, n, w)
-    wide = (w[None, :, None, :, :, None] * at[:, None, :, None, None]).sum(-1)
-    return wide.reshape(n * out, n * channels, rows, at.shape[2])
+    reach = -(-(columns // 2) // n)
+    p, q, b = (along(i, k, w) for i, k in enumerate((n, n, 2 * reach + 1)))
+    column = n * (b - reach) + q - p + columns // 2
+    none = (column < 0) | (column >= columns)
+    taken = torch.cat([w, w.new_zeros(out, channels, rows, 1)], 3)[..., torch.where(none, columns, column)]
+    return taken.permute(3, 0, 4, 1, 2, 5).reshape(n * out, n * channels, rows, 2 * reach + 1)
 
 
 def narrowed(g: Tensor, w: Tensor, n: int) -> Tensor:
-    """The gradient of w, from that of the widened one."""
+    """The gradient of w, from that of the widened one: each column is taken once by each output of a group.
+
+    By places, not by a sum with a mask: that one the compiler of torch 2.11 gets wrong on a GPU.
+    """
     out, channels, rows, columns = w.shape
-    at = places(columns, n, w)
-    parts = g.reshape(n, out, n, channels, rows, at.shape[2], 1)
-    return (parts * at[:, None, :, None, None]).sum((0, 2, 5))
+    groups = g.shape[3]
+    d, p = along(0, columns, w)[..., 0], along(1, n, w)[..., 0]
+    away = d + p - columns // 2
+    place = (p * n + away % n) * groups + torch.div(away, n, rounding_mode="floor") + groups // 2
+    parts = g.reshape(n, out, n, channels, rows, groups).permute(1, 3, 4, 0, 2, 5)
+    return parts.reshape(out, channels, rows, n * n * groups)[..., place].sum(4)
 
 
 @torch.library.custom_op("nescio::convolution", mutates_args=())

@@ -17,7 +17,7 @@ from nescio.narrow import FORWARD
 HALVES = {torch.bfloat16, torch.float16}
 TF32 = 2.0**-10  # unit of the format in which a GPU multiplies single-precision numbers of convolutions
 ROUNDING = 2000  # units of precision by which sums in another order may differ
-COARSE = 0.25  # where that many units say nothing: the part of a tensor's length that rounding may turn away
+COARSE = 32  # where that many say nothing: units of a tensor's length that rounding may turn away
 
 
 def unit(graph: GraphModule, inputs: Sequence[Tensor]) -> float:
@@ -41,7 +41,8 @@ def agree(a: Sequence[Tensor], b: Sequence[Tensor], eps: float) -> bool:
     Rounding is on the scale of each tensor; but numbers of one a chain are densities and their differences, and share theirs. In coarse
     precision single numbers may be all rounding, and tensors are compared as vectors.
     """
-    relative = min(ROUNDING * eps, COARSE)
+    coarse = ROUNDING * eps > 1
+    relative = min(ROUNDING * eps, 0.25)
     densities = max((size(y) for y in b if y.dim() == 1), default=0.0)
     for x, y in zip(a, b, strict=True):
         if x.shape != y.shape or x.dtype != y.dtype or not torch.equal(x.isfinite(), y.isfinite()):
@@ -49,8 +50,8 @@ def agree(a: Sequence[Tensor], b: Sequence[Tensor], eps: float) -> bool:
         if not x.is_floating_point():
             continue  # a decision: by rounding it may fall either way
         off, sound = (x - y)[y.isfinite()].double(), y[y.isfinite()].double()
-        if relative == COARSE and y.dim() > 1:
-            if bool(off.norm() > relative * sound.norm()):
+        if coarse and y.dim() > 1:
+            if bool(off.norm() > COARSE * eps * sound.norm()):
                 return False
         elif bool((off.abs() > relative * (1 + (densities if y.dim() == 1 else size(y)))).any()):
             return False

@@ -56,12 +56,15 @@ def test_the_same_sums(channels: int, out: int, columns: int, n: int) -> None:
     assert all(image.is_contiguous(memory_format=torch.channels_last) for image in ours[:2])
 
 
-@pytest.mark.parametrize("fault", ["a column off", "places changed", "half of the sums"])
+@pytest.mark.parametrize(
+    "fault", ["a column off", "outputs and inputs changed", "a gradient's column off", "half of the sums"]
+)
 def test_faults_are_seen(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    places, narrowed = narrow.places, narrow.narrowed
+    widened, narrowed = narrow.widened, narrow.narrowed
     wrong: dict[str, tuple[str, Any]] = {
-        "a column off": ("places", lambda *a: places(*a).roll(1, -1)),
-        "places changed": ("places", lambda *a: places(*a).transpose(0, 1)),
+        "a column off": ("widened", lambda w, n: widened(w.roll(1, -1), n)),
+        "outputs and inputs changed": ("widened", lambda w, n: widened(w, n).transpose(0, 1)),
+        "a gradient's column off": ("narrowed", lambda *a: narrowed(*a).roll(1, -1)),
         "half of the sums": ("narrowed", lambda *a: narrowed(*a) / 2),
     }
     assert agree(*both(16, 16, 3), EPS)

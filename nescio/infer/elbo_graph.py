@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.modules.conv import _ConvNd
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
-from nescio.compiled import VERSIONS, silence
+from nescio.compiled import VERSIONS, recording, silence
 from nescio.infer.elbo import NegativeELBO
 from nescio.rounding import agree, rounding
 
@@ -84,8 +84,7 @@ class RecordedELBO:
         torch.cuda.current_stream().wait_stream(side)
         for p in self.parameters:
             p.grad = None
-        # of one pool: a batch of another size overwrites what was between; other threads may go on meanwhile
-        with torch.cuda.graph(graph, self.pool, side, capture_error_mode="thread_local"):
+        with recording(graph, self.pool, side):  # of one pool: a batch of another size overwrites what was between
             elbo = self.plain(places, form, share)
         slopes = [p.grad for p in self.parameters]
 
