@@ -86,15 +86,17 @@ def kick(v: Tensor, gradient: Tensor, size: Tensor | float) -> tuple[Tensor, Ten
     along = (1 - zeta) * (1 + zeta + a * (1 - zeta))
     length = 1 + a + (1 - a) * zeta.square()  # of along e + 2ζ v, for unit vectors: 2ζ (cosh δ + a sinh δ)
     turned = (along / (length * some)).to(v) * gradient + (2 * zeta / length).to(v) * v
-    # log(cosh δ + a sinh δ), safe for large δ and for directions straight against the gradient
-    change = torch.logaddexp(((1 + a) / 2).log() + delta, ((1 - a) / 2).log() - delta)
-    return turned, most * change[:, 0]
+    return turned, most * (delta + (length / 2).log())[:, 0]  # log(cosh δ + a sinh δ)
 
 
 def refresh(v: Tensor, z: Tensor, size: Tensor, length: Tensor) -> Tensor:
     """Directions that forget themselves over the distance `length`; after a time `size` of it."""
-    nu = ((2 * size / length).clamp(max=700.0).expm1() / v.shape[1]).sqrt()
-    return normalise(v + nu * z)
+    return normalise(disturbed(v, z, size, length))
+
+
+def disturbed(v: Tensor, z: Tensor, size: Tensor, length: Tensor) -> Tensor:
+    """The same, not yet of unit length."""
+    return v + ((2 * size / length).clamp(max=700.0).expm1() / v.shape[1]).sqrt() * z
 
 
 def directions(noise: Noise, like: Tensor) -> Tensor:

@@ -17,7 +17,20 @@ from torch import Tensor
 
 from nescio.batch import Batch, Gradient
 from nescio.data.source import Source
-from nescio.infer.isokinetic import B, Plan, Point, Tuning, correlation_time, kick, leap, normalise, pull, refresh, step
+from nescio.infer.isokinetic import (
+    B,
+    Plan,
+    Point,
+    Tuning,
+    correlation_time,
+    disturbed,
+    kick,
+    leap,
+    normalise,
+    pull,
+    refresh,
+    step,
+)
 from nescio.infer.journey import stride
 from nescio.infer.microcanonical import (
     DIVERGENT,
@@ -35,12 +48,14 @@ from nescio.noise import Noise
 from nescio.posterior.posterior import Ends
 from nescio.target import Target
 
+LOOSE = 0.5  # energy variance with which a warm-up begins (Sommer et al., 2025)
+
 
 @final
 @dataclass(frozen=True)
 class MCLMC(Sampler):
     """`energy_variance`: E ΔE² / d that the step size is adapted to, which sets the bias: 5e-4 for accuracy; 0.1 is usual for networks
-    (Sommer et al., 2025). It begins five times as large. `length`: L, else tuned. `precondition` scales every latent by its spread,
+    (Sommer et al., 2025). The way in goes by larger steps. `length`: L, else tuned. `precondition` scales every latent by its spread,
     in the warm-up and after it; `step_size` (at the start) and `length` are then in such units. A step takes two gradients."""
 
     step_size: float = 0.01
@@ -135,8 +150,10 @@ class MCLMC(Sampler):
         return state._replace(step_size=size, tuning=tuning)
 
     def goal(self, step: int) -> float:
-        """Of E ΔE² / d: five times as large at the start, as asked for in the second half of the warm-up."""
-        return self.energy_variance * (1 + 4 * max(0.0, 1 - 2 * step / self.warmup))
+        """Of E ΔE² / d: LOOSE on the way in, of which nothing is kept; then it falls, to what was asked for where the windows end."""
+        plan, loose = Plan.of(self.warmup), max(LOOSE, self.energy_variance)
+        part = min(1.0, max(0.0, (step - plan.first) / max(plan.ends[1] - plan.first, 1)))
+        return loose ** (1 - part) * self.energy_variance**part
 
     def summary(self, infos: Sequence[Info]) -> dict[str, Any]:
         return summary(infos)
@@ -169,7 +186,7 @@ def ended(start: Point, end: Point, kinetic: Tensor, after: Tensor, size: Tensor
     stay = failed[:, None]
     return (
         torch.where(stay, start.x, end.x),
-        torch.where(stay, normalise(after), refresh(end.v, after, size / 2, length)),
+        normalise(torch.where(stay, after, disturbed(end.v, after, size / 2, length))),
         torch.where(failed, start.log_density, end.log_density),
         torch.where(stay, start.gradient, end.gradient),
         torch.where(failed, 0.0, error),

@@ -87,7 +87,7 @@ def begin(target: Target, ends: Ends, noise: Noise, size: EnergyStep | StepSize,
 
 def finite(end: Point, error: Tensor) -> Tensor:
     """Steps that stayed within the finite numbers, gradients included: the next step starts from them. (chains,)"""
-    return error.isfinite() & end.x.isfinite().all(1) & end.v.isfinite().all(1) & end.gradient.isfinite().all(1)
+    return error.isfinite() & (end.x.isfinite() & end.v.isfinite() & end.gradient.isfinite()).all(1)
 
 
 def tune(state: State, us: Tensor, plan: Plan, factor: float, precondition: bool, fixed: bool) -> Tuning:
