@@ -11,7 +11,7 @@ import torch
 from fault import Fault
 from torch import Tensor
 
-from nescio.infer import adjusted, isokinetic, mclmc
+from nescio.infer import adjusted, halves, isokinetic
 from nescio.infer.adjusted import AdjustedMCLMC
 from nescio.infer.microcanonical import EnergyStep, State
 
@@ -48,14 +48,10 @@ def always_accepted(*given: Any) -> tuple[Any, Tensor]:
     return end, torch.zeros_like(error)
 
 
-def every_other(patch: pytest.MonkeyPatch) -> None:
-    """Only one of the two half refreshes."""
-    calls = iter(range(10**9))
-
-    def broken(v: Tensor, z: Tensor, size: float, length: float) -> Tensor:
-        return v if next(calls) % 2 else refresh(v, z, size, length)
-
-    patch.setattr(mclmc, "refresh", broken)
+def half_the_time(patch: pytest.MonkeyPatch) -> None:
+    """Both half refreshes are for half of their time."""
+    for name, right in (("refresh", refresh), ("disturbed", isokinetic.disturbed)):
+        patch.setattr(halves, name, lambda v, z, size, length, right=right: right(v, z, size / 2, length))
 
 
 def one_direction(_: Any, like: Tensor) -> Tensor:
@@ -98,12 +94,12 @@ FAULTS = [
     Fault("d / (d - 1) seen by the energy identity", change_times(lambda d: d / (d - 1)), checks.check_energy_identity),
     Fault("kicks with d instead of d - 1", setting(isokinetic, "kick", kick_by_d), checks.check_equations),
     Fault("McLachlan's number off", setting(isokinetic, "B", 0.2), checks.check_step),
-    Fault("half refresh forgotten", every_other, checks.check_decoherence),
     Fault(
-        "refresh for half the time",
-        setting(mclmc, "refresh", lambda v, z, size, length: refresh(v, z, size / 2, length)),
+        "half refresh forgotten",
+        setting(halves, "disturbed", lambda v, z, size, length: v),
         checks.check_decoherence,
     ),
+    Fault("refresh for half the time", half_the_time, checks.check_decoherence),
     Fault(
         "isokinetic accept step missing", setting(adjusted, "path", always_accepted), checks.check_invariant_gaussian
     ),
@@ -114,7 +110,7 @@ FAULTS = [
     ),
     Fault(
         "guard against NaN dead",
-        setting(mclmc, "finite", lambda end, error: torch.ones_like(error) > 0),
+        setting(halves, "finite", lambda end, error: torch.ones_like(error) > 0),
         checks.check_guard,
     ),
     Fault("step size never shrinks", setting(EnergyStep, "seen", never_shrinks), checks.check_guard),

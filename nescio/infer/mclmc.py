@@ -2,7 +2,8 @@ r"""Microcanonical Langevin Monte Carlo (Robnik et al., 2023).
 
     v ← refresh(v);  (x, v) ← one isokinetic step of size ε;  v ← refresh(v)
 
-with refresh(v) ∝ v + ν z, ν² = (e^{ε/L} - 1) / d: directions are forgotten over the length L. infer/isokinetic.py has the step and ΔE.
+with refresh(v) ∝ v + ν z, ν² = (e^{ε/L} - 1) / d: directions are forgotten over the length L. infer/isokinetic.py has the
+isokinetic step and ΔE, infer/halves.py what is done at a step.
 Targets a law whose bias falls with ε and is set by `energy_variance`, E ΔE² / d of a step; infer/adjusted.py is exact.
 """
 
@@ -15,34 +16,12 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from nescio.batch import Batch, Gradient
+from nescio.batch import Batch
 from nescio.data.source import Source
-from nescio.infer.isokinetic import (
-    B,
-    Plan,
-    Point,
-    Tuning,
-    correlation_time,
-    disturbed,
-    kick,
-    leap,
-    normalise,
-    pull,
-    refresh,
-    step,
-)
+from nescio.infer.halves import half, langevin
+from nescio.infer.isokinetic import Plan, Tuning, correlation_time
 from nescio.infer.journey import stride
-from nescio.infer.microcanonical import (
-    DIVERGENT,
-    EnergyStep,
-    Info,
-    State,
-    begin,
-    check_positive,
-    finite,
-    summary,
-    tune,
-)
+from nescio.infer.microcanonical import EnergyStep, Info, State, begin, check_positive, summary, tune
 from nescio.infer.sampler import Sampler
 from nescio.noise import Noise
 from nescio.posterior.posterior import Ends
@@ -104,9 +83,7 @@ class MCLMC(Sampler):
     ) -> tuple[State, list[State], list[Info]]:
         (chains, dim), count, size, tuning = state.u.shape, len(noises), state.step_size.now, state.tuning
         most = self.together(self.warmup, target.work(chains))
-        drawn = state.u.new_empty(
-            chains, most, 2, dim
-        )  # machine code is made for one length; no more than `count` are used
+        drawn = state.u.new_empty(chains, most, 2, dim)  # code is made for one length: there is room for `most`
         for i, noise in enumerate(noises):
             drawn[:, i] = noise.normal(2, chains, dim).movedim(0, 1)
         us, slopes = state.u.new_empty(2, chains, most + 1, dim)
@@ -157,63 +134,3 @@ class MCLMC(Sampler):
 
     def summary(self, infos: Sequence[Info]) -> dict[str, Any]:
         return summary(infos)
-
-
-def langevin(
-    gradient: Gradient,
-    u: Tensor,
-    v: Tensor,
-    log_density: Tensor,
-    slope: Tensor,
-    before: Tensor,
-    after: Tensor,
-    root: Tensor,
-    numbers: Tensor,
-) -> tuple[Tensor, ...]:
-    """One step between two half refreshes."""
-    size, length = numbers[0], numbers[1]
-    turned = refresh(v, before, size / 2, length)
-    none = torch.zeros_like(log_density, dtype=torch.float64)
-    *moved, kinetic = step(gradient, u, turned, log_density, slope, none, root, size)
-    return ended(Point(u, v, log_density, slope), Point(*moved), kinetic, after, size, length)
-
-
-def ended(start: Point, end: Point, kinetic: Tensor, after: Tensor, size: Tensor, length: Tensor) -> tuple[Tensor, ...]:
-    """The next Point, with its directions refreshed; the energy error; and whether the step failed. Where it did the chain stays, and tries
-    a direction that nothing else has used."""
-    error = kinetic - (end.log_density.double() - start.log_density.double())
-    failed = ~finite(end, error) | (error.abs() > max(DIVERGENT, end.x.shape[1]))
-    stay = failed[:, None]
-    return (
-        torch.where(stay, start.x, end.x),
-        normalise(torch.where(stay, after, disturbed(end.v, after, size / 2, length))),
-        torch.where(failed, start.log_density, end.log_density),
-        torch.where(stay, start.gradient, end.gradient),
-        torch.where(failed, 0.0, error),
-        failed,
-    )
-
-
-def half(gradient: Gradient, *given: Tensor) -> tuple[Tensor, ...]:
-    """Half of one of several steps: with one gradient, half as much to compile.
-
-    Handed on, as few tensors as can be, for each turn of a loop takes time for each: u, v and the gradient; the kinetic change, and which
-    half it is, the same in all chains. The draws are there before, and what is known after each step is written into its place.
-    """
-    vectors, here, drawn, us, slopes, numbers, root, (size, length) = given
-    (u, v, slope), (kinetic, at) = vectors.unbind(1), here.unbind(1)
-    place = (at[:1] / 2).long()
-    noise, u0, slope0, known = (x.index_select(1, place)[:, 0] for x in (drawn, us, slopes, numbers))
-    before, after = noise.unbind(1)
-    first = at[:, None] % 2 == 0
-    opened, change = kick(refresh(v, before, size / 2, length), pull(root, slope), B * size)
-    v, kinetic = torch.where(first, opened, v), torch.where(first[:, 0], change, kinetic)
-    coefficient = B + (1 - 3 * B) * first.double()  # 1 - 2B after the first drift
-    u, v, log_density, slope, kinetic = leap(gradient, u, v, kinetic, root, size, coefficient)
-    start, end = Point(u0, v, known[:, 0].to(log_density), slope0), Point(u, v, log_density, slope)
-    u1, v1, density, slope1, *info = ended(start, end, kinetic, after, size, length)
-    made = torch.stack([x.double() for x in (density, *info)], 1)
-    for record, x in zip((us, slopes, numbers), (u1, slope1, made), strict=True):  # that of the second half stays
-        record.index_copy_(1, place + 1, x[:, None])
-    vectors = torch.where(first[:, None], torch.stack([u, v, slope], 1), torch.stack([u1, v1, slope1], 1))
-    return vectors, torch.stack([kinetic, at + 1], 1)
