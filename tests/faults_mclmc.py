@@ -11,7 +11,7 @@ import torch
 from fault import Fault
 from torch import Tensor
 
-from nescio.infer import adjusted, halves, isokinetic
+from nescio.infer import adjusted, isokinetic, mclmc
 from nescio.infer.adjusted import AdjustedMCLMC
 from nescio.infer.microcanonical import EnergyStep, State
 
@@ -51,7 +51,7 @@ def always_accepted(*given: Any) -> tuple[Any, Tensor]:
 def half_the_time(patch: pytest.MonkeyPatch) -> None:
     """Both half refreshes are for half of their time."""
     for name, right in (("refresh", refresh), ("disturbed", isokinetic.disturbed)):
-        patch.setattr(halves, name, lambda v, z, size, length, right=right: right(v, z, size / 2, length))
+        patch.setattr(mclmc, name, lambda v, z, size, length, right=right: right(v, z, size / 2, length))
 
 
 def one_direction(_: Any, like: Tensor) -> Tensor:
@@ -96,7 +96,7 @@ FAULTS = [
     Fault("McLachlan's number off", setting(isokinetic, "B", 0.2), checks.check_step),
     Fault(
         "half refresh forgotten",
-        setting(halves, "disturbed", lambda v, z, size, length: v),
+        setting(mclmc, "disturbed", lambda v, z, size, length: v),
         checks.check_decoherence,
     ),
     Fault("refresh for half the time", half_the_time, checks.check_decoherence),
@@ -110,7 +110,7 @@ FAULTS = [
     ),
     Fault(
         "guard against NaN dead",
-        setting(halves, "finite", lambda end, error: torch.ones_like(error) > 0),
+        setting(mclmc, "finite", lambda end, error: torch.ones_like(error) > 0),
         checks.check_guard,
     ),
     Fault("step size never shrinks", setting(EnergyStep, "seen", never_shrinks), checks.check_guard),

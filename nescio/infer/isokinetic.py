@@ -61,18 +61,11 @@ def step(
     v, change = kick(v, pull(root, slope), B * size)
     kinetic = kinetic + change
     for coefficient in (1 - 2 * B, B):
-        x, v, log_density, slope, kinetic = leap(gradient, x, v, kinetic, root, size, coefficient)
+        x = x + push(root, 0.5 * size * v)
+        log_density, slope = gradient(x)
+        v, change = kick(v, pull(root, slope), coefficient * size)
+        kinetic = kinetic + change
     return x, v, log_density, slope, kinetic
-
-
-def leap(
-    gradient: Gradient, x: Tensor, v: Tensor, kinetic: Tensor, root: Tensor, size: Tensor, coefficient: Tensor | float
-) -> tuple[Tensor, ...]:
-    """Half of a step: a drift, and the kick after it. What `step` gives."""
-    x = x + push(root, 0.5 * size * v)
-    log_density, slope = gradient(x)
-    v, change = kick(v, pull(root, slope), coefficient * size)
-    return x, v, log_density, slope, kinetic + change
 
 
 def kick(v: Tensor, gradient: Tensor, size: Tensor | float) -> tuple[Tensor, Tensor]:

@@ -2,8 +2,7 @@ r"""Microcanonical Langevin Monte Carlo (Robnik et al., 2023).
 
     v ← refresh(v);  (x, v) ← one isokinetic step of size ε;  v ← refresh(v)
 
-with refresh(v) ∝ v + ν z, ν² = (e^{ε/L} - 1) / d: directions are forgotten over the length L. infer/isokinetic.py has the
-isokinetic step and ΔE, infer/halves.py what is done at a step.
+with refresh(v) ∝ v + ν z, ν² = (e^{ε/L} - 1) / d: directions are forgotten over the length L. infer/isokinetic.py has the step and ΔE.
 Targets a law whose bias falls with ε and is set by `energy_variance`, E ΔE² / d of a step; infer/adjusted.py is exact.
 """
 
@@ -16,12 +15,21 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from nescio.batch import Batch
+from nescio.batch import Batch, Gradient
 from nescio.data.source import Source
-from nescio.infer.halves import half, langevin
-from nescio.infer.isokinetic import Plan, Tuning, correlation_time
+from nescio.infer.isokinetic import Plan, Point, Tuning, correlation_time, disturbed, normalise, refresh, step
 from nescio.infer.journey import stride
-from nescio.infer.microcanonical import EnergyStep, Info, State, begin, check_positive, summary, tune
+from nescio.infer.microcanonical import (
+    DIVERGENT,
+    EnergyStep,
+    Info,
+    State,
+    begin,
+    check_positive,
+    finite,
+    summary,
+    tune,
+)
 from nescio.infer.sampler import Sampler
 from nescio.noise import Noise
 from nescio.posterior.posterior import Ends
@@ -86,16 +94,13 @@ class MCLMC(Sampler):
         drawn = state.u.new_empty(chains, most, 2, dim)  # code is made for one length: there is room for `most`
         for i, noise in enumerate(noises):
             drawn[:, i] = noise.normal(2, chains, dim).movedim(0, 1)
-        us, slopes = state.u.new_empty(2, chains, most + 1, dim)
-        numbers = state.u.new_empty(chains, most + 1, 3, dtype=torch.float64)
-        us[:, 0], slopes[:, 0], numbers[:, 0, 0] = state.u, state.gradient, state.log_density
+        us, numbers = state.u.new_empty(chains, most, dim), state.u.new_empty(chains, most, 3, dtype=torch.float64)
         vectors = torch.stack([state.u, state.direction, state.gradient], 1)
-        here = torch.zeros(chains, 2, dtype=torch.float64)
+        here = torch.stack([state.log_density.double(), torch.zeros(chains, dtype=torch.float64)], 1)
         shared = [tuning.root, torch.tensor([size, tuning.length], dtype=torch.float64)]
-        given = [vectors, here, drawn, us, slopes, numbers]
-        vectors, _ = target.advance(half, batch, given, shared, times=2 * count)
-        us, errors, failures = us[:, 1 : count + 1], numbers[:, 1 : count + 1, 1], numbers[:, 1 : count + 1, 2] > 0
-        densities = numbers[:, 1 : count + 1, 0].to(state.log_density)
+        vectors, _ = target.advance(langevins, batch, [vectors, here, drawn, us, numbers], shared, times=count)
+        us, densities = us[:, :count], numbers[:, :count, 0].to(state.log_density)
+        errors, failures = numbers[:, :count, 1], numbers[:, :count, 2] > 0
         states = [
             state._replace(u=u, log_density=density, step=state.step + i + 1)
             for i, (u, density) in enumerate(zip(us.unbind(1), densities.unbind(1), strict=True))
@@ -134,3 +139,58 @@ class MCLMC(Sampler):
 
     def summary(self, infos: Sequence[Info]) -> dict[str, Any]:
         return summary(infos)
+
+
+def langevin(
+    gradient: Gradient,
+    u: Tensor,
+    v: Tensor,
+    log_density: Tensor,
+    slope: Tensor,
+    before: Tensor,
+    after: Tensor,
+    root: Tensor,
+    numbers: Tensor,
+) -> tuple[Tensor, ...]:
+    """One step between two half refreshes. Where it fails the chain stays, and tries a direction that nothing else has used."""
+    size, length = numbers[0], numbers[1]
+    turned = refresh(v, before, size / 2, length)
+    none = torch.zeros_like(log_density, dtype=torch.float64)
+    *moved, kinetic = step(gradient, u, turned, log_density, slope, none, root, size)
+    end = Point(*moved)
+    error = kinetic - (end.log_density.double() - log_density.double())
+    failed = ~finite(end, error) | (error.abs() > max(DIVERGENT, u.shape[1]))
+    stay = failed[:, None]
+    return (
+        torch.where(stay, u, end.x),
+        normalise(torch.where(stay, after, disturbed(end.v, after, size / 2, length))),
+        torch.where(failed, log_density, end.log_density),
+        torch.where(stay, slope, end.gradient),
+        torch.where(failed, 0.0, error),
+        failed,
+    )
+
+
+def langevins(
+    gradient: Gradient,
+    vectors: Tensor,
+    here: Tensor,
+    drawn: Tensor,
+    us: Tensor,
+    numbers: Tensor,
+    root: Tensor,
+    sizes: Tensor,
+) -> tuple[Tensor, ...]:
+    """One of several steps, its draw and its numbers written into their place.
+
+    `vectors`: u, v and the gradient; `here`: log density, and which step it is, the same in all chains. As few tensors as can be, for
+    each turn of a loop takes time for each.
+    """
+    (u, v, slope), (log_density, at) = vectors.unbind(1), here.unbind(1)
+    place = at[:1].long()
+    before, after = drawn.index_select(1, place)[:, 0].unbind(1)
+    moved = langevin(gradient, u, v, log_density, slope, before, after, root, sizes)
+    u, v, log_density, slope, error, failed = moved
+    us.index_copy_(1, place, u[:, None])
+    numbers.index_copy_(1, place, torch.stack([log_density.double(), error, failed.double()], 1)[:, None])
+    return torch.stack([u, v, slope], 1), torch.stack([log_density.double(), at + 1], 1)
