@@ -7,7 +7,9 @@ process until the draws are there: imports, compilation, warm start and warm-up 
 and, in a row of its own, where MAP ended, whose seconds are then added. benchmarks/README.md says what the columns mean.
 
     make peers
-    python benchmarks/posterior_time.py [--quick] [--sets yacht energy] [--rounds 1] [--peers PYTHON]
+    python benchmarks/posterior_time.py [--quick] [--sets yacht energy] [--sides "numpyro NUTS"] [--rounds 1] [--peers PYTHON]
+
+Of some sets or sides only, their rows take the places of those in the kept table, and each says where it was made.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from typing import Any
 import numpy as np
 from launch import launch
 from problem import check_density, heteroscedastic
-from record import PEERS, RESULTS, keep, load
+from record import PEERS, RESULTS, keep, load, renew
 from time_score import Table, load_table, medians, per_draw, score, show
 
 NESCIO = {"warmup": 10_000, "draws": 1000, "thin": 20, "epochs": 100}
@@ -33,6 +35,7 @@ SIDES = {  # row: script, settings
     "numpyro NUTS": ("time_numpyro.py", NUMPYRO),
     "numpyro NUTS from MAP": ("time_numpyro.py", NUMPYRO),
 }
+SETS = ("concrete", "energy", "yacht")
 QUICK = {"warmup": 100, "draws": 20, "thin": 2, "epochs": 2}
 
 
@@ -57,7 +60,7 @@ class Bench:
 
     def rows(self, name: str, seed: int) -> list[dict[str, Any]]:
         table, rows = load_table(name), []
-        sides = {row: s for row, s in SIDES.items() if not self.options.quick or row == "nescio MAP >> MCLMC"}
+        sides = {row: s for row, s in SIDES.items() if row in self.options.sides}
         for row, (script, settings) in sides.items():
             own = {**settings, **QUICK} if self.options.quick else settings
             start, before = None, 0.0
@@ -79,7 +82,8 @@ class Bench:
 def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="nescio alone, one table, a few draws")
-    parser.add_argument("--sets", nargs="*", default=["concrete", "energy", "yacht"])
+    parser.add_argument("--sets", nargs="*", default=list(SETS))
+    parser.add_argument("--sides", nargs="*", default=list(SIDES), choices=list(SIDES))
     parser.add_argument("--rounds", type=int, default=1, help="seeds")
     parser.add_argument("--members", type=int, default=4, help="chains")
     parser.add_argument("--threads", type=int, default=2)
@@ -88,6 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
     options = parser.parse_args(arguments)
     if options.quick:
         options.sets, options.rounds, options.members, options.threads = ["yacht"], 1, 2, 1
+        options.sides = ["nescio MAP >> MCLMC"]
     elif not options.peers.exists():
         parser.error(f"no peers at {options.peers}: run `make peers`, or give --peers")
     before = load()
@@ -100,7 +105,11 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
     settings |= {"chains": options.members, "threads": options.threads}
     settings |= {"load_before": before, "load_after": load()}
     command = "python benchmarks/posterior_time.py" + (" --quick" if options.quick else "")
-    path = keep("posterior_time", command, rows, range(options.rounds), options.quick, options.out, peers, settings)
+    some = set(options.sets) < set(SETS) or set(options.sides) < set(SIDES)
+    if some and not options.quick and (options.out / "posterior_time.json").exists():
+        path = renew("posterior_time", rows, options.out, peers, settings)
+    else:
+        path = keep("posterior_time", command, rows, range(options.rounds), options.quick, options.out, peers, settings)
     print(f"{show(rows)}\nwritten to {path.name}")
     return rows
 
