@@ -22,6 +22,7 @@ from nescio.nets import mlp
 from nescio.posterior import Draws
 
 POINTS = 50  # held-out points at which effective draws are counted
+KINDS = ("min", "median", "within")  # counts of effective draws: benchmarks/README.md says what they are
 
 
 def network(widths: tuple[int, ...]) -> Model:
@@ -75,12 +76,12 @@ def score(table: Table, theta: np.ndarray) -> dict[str, Any]:
 
 def per_draw(seconds: float, scores: dict[str, Any]) -> dict[str, float | None]:
     """Seconds per effective draw, by each count of them; None where there is none."""
-    counts = {kind: scores[f"ess_{kind}"] for kind in ("min", "median", "within")}
+    counts = {kind: scores[f"ess_{kind}"] for kind in KINDS}
     return {f"s_per_{kind}": seconds / count if count else None for kind, count in counts.items()}
 
 
 def medians(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row a table and side: medians over the seeds, with the least and the most seconds per effective draw."""
+    """One row a table and side: medians over the seeds, with the least and the most seconds per effective draw of each kind."""
     out = []
     for label in dict.fromkeys(row["row"] for row in rows):
         own = [row for row in rows if row["row"] == label]
@@ -88,8 +89,10 @@ def medians(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         for key in own[0]:
             values = [row[key] for row in own if isinstance(row[key], float)]
             middle |= {key: statistics.median(values)} if values else {}
-        per = [row["s_per_min"] for row in own if row["s_per_min"] is not None]
-        ends = {"s_per_min_least": min(per, default=None), "s_per_min_most": max(per, default=None)}
+        ends = {}
+        for key in (f"s_per_{kind}" for kind in KINDS):
+            per = [row[key] for row in own if row[key] is not None]
+            ends |= {f"{key}_least": min(per, default=None), f"{key}_most": max(per, default=None)}
         out.append({**own[0], **middle, "n": len(own), **ends})
     return out
 
