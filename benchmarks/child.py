@@ -1,6 +1,7 @@
 """The measuring process: it is given one JSON argument and prints one JSON line. Needs numpy only.
 
 first   seconds of the first run, of `draws[0]` draws: code is compiled here, if it is
+again   seconds of the same run once more
 times   seconds of a run of draws[0] and of one of draws[1], after each length has been run once
 """
 
@@ -15,7 +16,8 @@ from typing import Any, NamedTuple
 
 
 class Spec(NamedTuple):
-    """One measurement. `job`: "steady" for a slope, "first" for the first run alone, "short" for a user's first short run."""
+    """One measurement. `job`: "steady" for a slope, "cold" for set-up from nothing, "cached" for set-up where code is on the disk,
+    "short" for a user's first short run."""
 
     job: str
     library: str
@@ -66,13 +68,10 @@ def measure(spec: Spec, run: Run, density: Callable[[], list[float]], versions: 
     small, large = spec.draws
     clock = time.process_time if spec.processor else time.perf_counter
     first, ran = timed(run, small, time.perf_counter)  # compilers are other processes
-    out |= {
-        "first": first,
-        "total": time.time() - spec.launched,
-        "first_gradients": ran.gradients,
-        "compiled": ran.compiled,
-    }
-    if spec.job == "steady":
+    out |= {"first": first, "total": time.time() - spec.launched, "compiled": ran.compiled}
+    if spec.job in ("cold", "cached"):
+        out["again"], _ = timed(run, small, time.perf_counter)
+    elif spec.job == "steady":
         run(large)
         (t1, ran1), (t2, ran2) = timed(run, small, clock), timed(run, large, clock)
         out |= {"times": [t1, t2], "gradients": [ran1.gradients, ran2.gradients], "acceptance": ran2.acceptance}

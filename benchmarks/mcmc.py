@@ -5,12 +5,12 @@ N(0, 1), Gaussian noise 0.5, float32. Every measurement is a fresh process, all 
 round, and ratios are those of one round. benchmarks/README.md says what the columns mean.
 
     make peers
-    python benchmarks/mcmc.py [--quick] [--steady] [--processor --threads 1] [--rounds 3] \
+    python benchmarks/mcmc.py [--quick] [--steady | --starts] [--processor --threads 1] [--rounds 3] \
         [--chains 1 4 16 64] [--libraries nescio numpyro] [--samplers NUTS] [--peers PYTHON] [--scores FILE]
 
 Measurements that are done are kept in the scores file (one JSON line each), so an interrupted run goes on where it stopped.
-`--samplers`: those that have changed, measured anew beside their peers. Their rows take the places of those in the kept table, and each
-says where it was made.
+`--samplers`: those that have changed, measured anew beside their peers. `--steady`: slopes alone; `--starts`: set-up and short runs
+alone. Rows of a part of the table take the places of those in the kept one, and each says where it was made.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from cases import FIXED, NOISE, SAMPLERS, SCRIPTS, SHORT, WIDTHS, Case, cases, d
 from launch import launch
 from problem import check_density, homoscedastic
 from record import PEERS, RESULTS, keep, load, renew
-from summary import costs, ratios, show
+from summary import costs, ratios, show, starts
 
 EVERY = sorted({name for own in SAMPLERS.values() for name in own})
 
@@ -74,13 +74,17 @@ class Bench:
             draws = lengths(case, self.options.seconds)
             fresh = "-".join(map(str, (turn, *case)))  # empty: the compiler has seen nothing
             cache = self.folder / ("shared" if self.options.steady else fresh)
-            self.measure(case, "steady", turn, draws, cache)
-            if self.options.quick or self.options.steady:
-                continue
-            if case[0] == "nescio":
-                self.measure(case, "first", turn, draws, cache)  # once more, compiled code being on the disk
-            if case[0] != "pyro" or case[2] <= 4:  # chain after chain: minutes that tell nothing new
-                self.measure(case, "short", turn, (SHORT, SHORT), self.folder / f"{cache.name}-short")
+            if not self.options.steady and not self.options.quick:
+                self.start(case, turn, draws, cache)
+            if not self.options.starts:
+                self.measure(case, "steady", turn, draws, cache)
+
+    def start(self, case: Case, turn: int, draws: tuple[int, int], cache: Path) -> None:
+        self.measure(case, "cold", turn, draws, cache)
+        if case[0] == "nescio":
+            self.measure(case, "cached", turn, draws, cache)  # once more, compiled code being on the disk
+        if case[0] != "pyro" or case[2] <= 4:  # chain after chain: minutes that tell nothing new
+            self.measure(case, "short", turn, (SHORT, SHORT), self.folder / f"{cache.name}-short")
 
 
 def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
@@ -95,9 +99,9 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
     parser.add_argument(
         "--processor", action="store_true", help="processor time, on a machine that is not idle; one thread"
     )
-    parser.add_argument(
-        "--steady", action="store_true", help="slopes alone, in less time: no set-up from nothing, no short runs"
-    )
+    part = parser.add_mutually_exclusive_group()
+    part.add_argument("--steady", action="store_true", help="slopes alone: no set-up from nothing, no short runs")
+    part.add_argument("--starts", action="store_true", help="set-up and short runs alone: no slopes")
     parser.add_argument("--peers", type=Path, default=PEERS, help="the python of the peers' environment")
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--scores", type=Path, help="finished measurements, read and appended to")
@@ -112,12 +116,14 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
         bench = Bench(options, Path(folder))
         for turn in range(options.rounds):
             bench.round(turn)
-    rows, rounds = [*costs(bench.measured), *ratios(bench.measured)], {m["round"] for m in bench.measured}
+    rows = [*costs(bench.measured), *starts(bench.measured), *ratios(bench.measured)]
+    rounds = {m["round"] for m in bench.measured}
     peers = {name: v for m in bench.measured if m["library"] != "nescio" for name, v in m["versions"].items()}
     settings = {**FIXED, "widths": WIDTHS, "rows": bench.origin, "seconds": options.seconds, "threads": options.threads}
     settings |= {
         "processor_time": options.processor,
         "steady": options.steady,
+        "starts": options.starts,
         "chains": options.chains,
         "libraries": options.libraries,
         "samplers": options.samplers,
@@ -125,7 +131,8 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
     }
     settings |= {"load_before": before, "load_after": load()}
     command = "python benchmarks/mcmc.py" + (" --quick" if options.quick else "")
-    if not options.quick and set(options.samplers) < set(EVERY) and (options.out / "mcmc.json").exists():
+    some = options.steady or options.starts or set(options.samplers) < set(EVERY)
+    if some and not options.quick and (options.out / "mcmc.json").exists():
         path = renew("mcmc", rows, options.out, peers, settings)
     else:
         path = keep("mcmc", command, rows, sorted(rounds), options.quick, options.out, peers, settings)

@@ -27,7 +27,7 @@ from problem import check_density, heteroscedastic
 from record import PEERS, RESULTS, keep, load, renew
 from time_score import Table, load_table, medians, per_draw, score, show
 
-NESCIO = {"warmup": 10_000, "draws": 1000, "thin": 40, "epochs": 100}  # less time than NUTS takes, on all three tables
+NESCIO = {"warmup": 10_000, "draws": 1000, "thin": 20, "epochs": 100}
 NUMPYRO = {"warmup": 500, "draws": 500, "thin": 1}
 SIDES = {  # row: script, settings
     "nescio MAP >> MCLMC": ("time_nescio.py", {**NESCIO, "energy_variance": 5e-4}),

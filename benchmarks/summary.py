@@ -17,9 +17,9 @@ def slope(measured: Measured) -> float:
     return (t2 - t1) / (g2 - g1) / measured["chains"]
 
 
-def setup(first: Measured, per_gradient: float) -> float:
-    """Seconds of the first run that were not spent on gradients."""
-    return first["first"] - per_gradient * first["first_gradients"] * first["chains"]
+def setup(measured: Measured) -> float:
+    """Seconds of the first run that the same run does not take again."""
+    return measured["first"] - measured["again"]
 
 
 def spread(name: str, values: Iterable[float], digits: int) -> dict[str, Any]:
@@ -32,24 +32,15 @@ def spread(name: str, values: Iterable[float], digits: int) -> dict[str, Any]:
 
 
 def costs(measured: Sequence[Measured]) -> list[dict[str, Any]]:
-    """A row for each library, sampler and number of chains. A slope that is not positive, by disturbance, is void."""
+    """What a gradient costs, for each library, sampler and number of chains. A slope that is not positive, by disturbance, is void."""
     rows = []
-    for case in dict.fromkeys((m["library"], m["sampler"], m["chains"]) for m in measured):
-        own = [m for m in measured if (m["library"], m["sampler"], m["chains"]) == case]
-        steady = [m for m in own if m["job"] == "steady"]
-        good = [m for m in steady if slope(m) > 0]
-        typical = statistics.median(slope(m) for m in good) if good else 0.0
-        last = steady[-1]
+    for head, steady in grouped(measured, "steady"):
+        good, last = [m for m in steady if slope(m) > 0], steady[-1]
         rows.append(
             {
-                "row": f"{case[0]} {case[1]}, {case[2]} {'chain' if case[2] == 1 else 'chains'}",
+                **head,
                 "kind": "cost",
-                **dict(zip(("library", "sampler", "chains"), case, strict=True)),
                 **spread("us", (1e6 * slope(m) for m in good), 2),
-                **spread("setup_s", (setup(m, typical) for m in steady), 2),
-                **spread("cached_s", (setup(m, typical) for m in own if m["job"] == "first"), 2),
-                **spread("total_s", (m["total"] for m in own if m["job"] == "short"), 2),
-                **spread("import_s", (m["imported"] for m in own), 2),
                 "gradients_per_draw": round(last["gradients"][1] / last["draws"][1], 2),
                 "acceptance": last["acceptance"],
                 "compiled": last["compiled"],
@@ -58,6 +49,36 @@ def costs(measured: Sequence[Measured]) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def starts(measured: Sequence[Measured]) -> list[dict[str, Any]]:
+    """What comes before the first gradient, and all of a short run. `compiled`: whether the short run was."""
+    rows = []
+    for head, own in grouped(measured, "cold", "cached", "short"):
+        of = {job: [m for m in own if m["job"] == job] for job in ("cold", "cached", "short")}
+        rows.append(
+            {
+                **head,
+                "row": f"{head['row']}, start",
+                "kind": "start",
+                **spread("setup_s", map(setup, of["cold"]), 2),
+                **spread("cached_s", map(setup, of["cached"]), 2),
+                **spread("total_s", (m["total"] for m in of["short"]), 2),
+                **spread("import_s", (m["imported"] for m in own), 2),
+                "compiled": of["short"][-1]["compiled"] if of["short"] else None,
+                "n": len(of["cold"]),
+            }
+        )
+    return rows
+
+
+def grouped(measured: Sequence[Measured], *jobs: str) -> Iterable[tuple[dict[str, Any], list[Measured]]]:
+    """The measurements of these jobs by library, sampler and number of chains, with what a row of them begins with."""
+    names, own = ("library", "sampler", "chains"), [m for m in measured if m["job"] in jobs]
+    for case in dict.fromkeys(tuple(m[name] for name in names) for m in own):
+        label = f"{case[0]} {case[1]}, {case[2]} {'chain' if case[2] == 1 else 'chains'}"
+        head = {"row": label, **dict(zip(names, case, strict=True))}
+        yield head, [m for m in own if tuple(m[name] for name in names) == case]
 
 
 def ratios(measured: Sequence[Measured]) -> list[dict[str, Any]]:
@@ -95,15 +116,16 @@ def show(rows: Sequence[dict[str, Any]]) -> str:
     def number(x: float | None) -> str:
         return "-" if x is None else f"{x:.1f}" if x < 100 else f"{x:.0f}"
 
-    head = f"{'':<28}{'us / gradient / chain':>28}{'set-up s':>10}{'cached':>8}{'200 draws s':>13}{'compiled':>10}"
-    lines = [head]
-    for row in rows:
-        if row["kind"] == "cost":
-            cost = f"{number(row['us'])} ({number(row['us_least'])} ... {number(row['us_most'])})"
-            rest = [number(row[name]) for name in ("setup_s", "cached_s", "total_s")]
-            compiled = {True: "yes", False: "no"}.get(row["compiled"], "failed")
-            lines.append(f"{row['row']:<28}{cost:>28}{rest[0]:>10}{rest[1]:>8}{rest[2]:>13}{compiled:>10}")
-    for row in rows:
-        if row["kind"] == "ratio":
-            lines.append(f"{row['row']:<48}{row['ratio']:>8.2f} ({row['ratio_least']:.2f} ... {row['ratio_most']:.2f})")
+    compiled = {True: "yes", False: "no", None: "-"}
+    lines = [f"{'':<38}{'us / gradient / chain':>28}{'compiled':>10}"]
+    for row in (row for row in rows if row["kind"] == "cost"):
+        cost = f"{number(row['us'])} ({number(row['us_least'])} ... {number(row['us_most'])})"
+        lines.append(f"{row['row']:<38}{cost:>28}{compiled.get(row['compiled'], 'failed'):>10}")
+    lines.append(f"{'':<38}{'set-up s':>10}{'cached':>8}{'200 draws s':>13}{'compiled':>10}")
+    for row in (row for row in rows if row["kind"] == "start"):
+        each = [number(row[name]) for name in ("setup_s", "cached_s", "total_s")]
+        said = compiled.get(row["compiled"], "failed")
+        lines.append(f"{row['row']:<38}{each[0]:>10}{each[1]:>8}{each[2]:>13}{said:>10}")
+    for row in (row for row in rows if row["kind"] == "ratio"):
+        lines.append(f"{row['row']:<48}{row['ratio']:>8.2f} ({row['ratio_least']:.2f} ... {row['ratio_most']:.2f})")
     return "\n".join(lines)

@@ -194,11 +194,11 @@ def test_every_bayesian_step_has_the_divergence_that_it_says(bench: Any) -> None
 
 
 def measured(library: str, turn: int, seconds: float, chains: int = 4) -> dict[str, Any]:
-    """A run of 10 s set-up that takes `seconds` for a gradient of a chain; the first run 3 s more."""
+    """A run of 10 s that do not grow with it, which takes `seconds` for a gradient of a chain."""
     gradients = [100.0, 1100.0]
     times = [10 + seconds * g * chains for g in gradients]
     case = {"round": turn, "job": "steady", "library": library, "sampler": "HMC", "chains": chains, "draws": [10, 110]}
-    case |= {"first": times[0] + 3, "first_gradients": gradients[0], "times": times, "gradients": gradients}
+    case |= {"first": times[0] + 3, "times": times, "gradients": gradients}
     return case | {"total": 1.0, "imported": 0.5, "acceptance": 0.9, "compiled": True}
 
 
@@ -222,7 +222,7 @@ def test_slopes_and_ratios(bench: Any) -> None:
     ours = rows[0]
     assert (ours["us_least"], ours["us"], ours["us_most"]) == pytest.approx((20, 110, 200))
     blackjax = next(row for row in summary.costs(given[:4]) if row["library"] == "blackjax")
-    assert blackjax["setup_s"] == pytest.approx(13) and blackjax["gradients_per_draw"] == 10
+    assert blackjax["us"] == pytest.approx(10) and blackjax["gradients_per_draw"] == 10
     ratios = {row["ratio_of"]: row["rounds"] for row in summary.ratios(given)}
     assert ratios["nescio / fastest JAX peer"] == pytest.approx([2, 2])
     assert ratios["nescio / fastest vectorised JAX peer"] == pytest.approx([2, 2])
@@ -232,6 +232,22 @@ def test_slopes_and_ratios(bench: Any) -> None:
     (row,) = summary.costs([given[0], disturbed])
     assert (row["n"], row["void"], row["us"]) == (1, 1, pytest.approx(20))
     assert "110" in summary.show(rows)
+
+
+def test_starts_are_what_a_run_does_not_take_again(bench: Any) -> None:
+    """Beside slopes, whose rows they leave alone: a cold start, one with code on the disk, and all of a short run."""
+    summary = bench("summary")
+    case = {"library": "nescio", "sampler": "HMC", "chains": 4, "draws": [10, 110], "imported": 0.5}
+    cold, cached, short = (
+        {**case, "round": 0, "job": job, "first": first, "again": 2.0, "total": first + 1, "compiled": compiled}
+        for job, first, compiled in (("cold", 20.0, True), ("cached", 5.0, True), ("short", 3.0, False))
+    )
+    slopes = measured("nescio", 0, 2e-5)
+    (row,) = summary.starts([slopes, cold, {**cold, "round": 1, "first": 24.0}, cached, short])
+    assert row["row"] == "nescio HMC, 4 chains, start" and row["n"] == 2 and row["compiled"] is False
+    assert (row["setup_s_least"], row["setup_s"], row["cached_s"], row["total_s"]) == pytest.approx((18, 20, 3, 4))
+    assert [each["row"] for each in summary.costs([slopes, cold, cached, short])] == ["nescio HMC, 4 chains"]
+    assert summary.starts([slopes]) == [] and "20.0" in summary.show([row])
 
 
 def test_libraries_are_interleaved_and_runs_fit_their_time(bench: Any) -> None:
