@@ -1,15 +1,17 @@
 """Time to a posterior: seconds per effective draw in function space, nescio's MAP >> MCLMC beside numpyro's NUTS.
 
 Three UCI tables, standard split 0, inputs and target standardised by the training part; the net d-16-16-2 with ReLU gives a mean and a
-scale (`Heteroscedastic`), prior N(0, 1) on all weights, 4 chains. Effective draws are bulk ESS of the predictive mean at (up to) 50
-held-out points, by nescio.diagnose for both, over all chains together and summed over single chains. Seconds are those of a fresh
-process until the draws are there: imports, compilation, warm start and warm-up included. NUTS starts where it likes (its default)
+scale (`Heteroscedastic`), prior N(0, 1) on all weights, 4 chains or `--members`. Effective draws are bulk ESS of the predictive mean at
+(up to) 50 held-out points, by nescio.diagnose for both, over all chains together and summed over single chains. Seconds are those of a
+fresh process until the draws are there: imports, compilation, warm start and warm-up included. NUTS starts where it likes (its default)
 and, in a row of its own, where MAP ended, whose seconds are then added. benchmarks/README.md says what the columns mean.
 
     make peers
-    python benchmarks/posterior_time.py [--quick] [--sets yacht energy] [--sides "numpyro NUTS"] [--rounds 1] [--peers PYTHON]
+    python benchmarks/posterior_time.py [--quick] [--sets yacht energy] [--sides "numpyro NUTS"] [--rounds 1] [--members 12]
+                                        [--peers PYTHON]
 
-Of some sets or sides only, their rows take the places of those in the kept table, and each says where it was made.
+Rows of some sets or sides only take the places of those in the kept table, rows of another number of chains join it, and each says
+where it was made.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ SIDES = {  # row: script, settings
     "numpyro NUTS": ("time_numpyro.py", NUMPYRO),
     "numpyro NUTS from MAP": ("time_numpyro.py", NUMPYRO),
 }
-SETS = ("concrete", "energy", "yacht")
+SETS, CHAINS = ("concrete", "energy", "yacht"), 4
 QUICK = {"warmup": 100, "draws": 20, "thin": 2, "epochs": 2}
 
 
@@ -59,7 +61,8 @@ class Bench:
             return {**got, "theta": file["theta"]}
 
     def rows(self, name: str, seed: int) -> list[dict[str, Any]]:
-        table, rows = load_table(name), []
+        table, rows, chains = load_table(name), [], self.options.members
+        suffix = "" if chains == CHAINS else f", {chains} chains"
         sides = {row: s for row, s in SIDES.items() if row in self.options.sides}
         for row, (script, settings) in sides.items():
             own = {**settings, **QUICK} if self.options.quick else settings
@@ -73,8 +76,10 @@ class Bench:
             seconds = got.pop("seconds") + before
             each = per_draw(seconds, scores)
             facts = {name: value for name, value in got.items() if name not in ("log_density", "fit_s")}
-            head = {"row": f"{name}, {row}", "set": name, "side": row, "seed": seed, "data": table.problem.origin}
-            rows.append({**head, "seconds": seconds, "map_s": before, **scores, **each, **facts})
+            head = {"row": f"{name}, {row}{suffix}", "set": name, "side": row, "chains": chains, "seed": seed}
+            rows.append(
+                {**head, "data": table.problem.origin, "seconds": seconds, "map_s": before, **scores, **each, **facts}
+            )
             print(show(rows[-1:], head=False), flush=True)
         return rows
 
@@ -85,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
     parser.add_argument("--sets", nargs="*", default=list(SETS))
     parser.add_argument("--sides", nargs="*", default=list(SIDES), choices=list(SIDES))
     parser.add_argument("--rounds", type=int, default=1, help="seeds")
-    parser.add_argument("--members", type=int, default=4, help="chains")
+    parser.add_argument("--members", type=int, default=CHAINS, help="chains")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--peers", type=Path, default=PEERS, help="the python of the peers' environment")
     parser.add_argument("--out", type=Path, default=RESULTS)
@@ -105,7 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
     settings |= {"chains": options.members, "threads": options.threads}
     settings |= {"load_before": before, "load_after": load()}
     command = "python benchmarks/posterior_time.py" + (" --quick" if options.quick else "")
-    some = set(options.sets) < set(SETS) or set(options.sides) < set(SIDES)
+    some = set(options.sets) < set(SETS) or set(options.sides) < set(SIDES) or options.members != CHAINS
     if some and not options.quick and (options.out / "posterior_time.json").exists():
         path = renew("posterior_time", rows, options.out, peers, settings)
     else:
