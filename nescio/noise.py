@@ -71,16 +71,23 @@ class Noise:
     @contextmanager
     def scope(self) -> Iterator[None]:
         """Code that draws from torch's global generator draws from this stream inside, and leaves no trace after."""
-        # not torch.manual_seed and fork_rng: without CUDA they record a traceback at every call
-        generators = [torch.default_generator]
-        if self.device.type == "cuda":
-            torch.cuda.init()
-            generators.append(torch.cuda.default_generators[self.device.index or 0])
-        before = [generator.get_state() for generator in generators]
-        try:
+        with untouched(self.device) as generators:
             for generator in generators:
                 generator.manual_seed(self.number())
             yield
-        finally:
-            for generator, state in zip(generators, before, strict=True):
-                generator.set_state(state)
+
+
+@contextmanager
+def untouched(device: torch.device) -> Iterator[list[torch.Generator]]:
+    """The global generators of the CPU and of this device, which are afterwards as they were, whatever is drawn inside."""
+    # not torch.manual_seed and fork_rng: without CUDA they record a traceback at every call
+    generators = [torch.default_generator]
+    if device.type == "cuda":
+        torch.cuda.init()
+        generators.append(torch.cuda.default_generators[device.index or 0])
+    before = [generator.get_state() for generator in generators]
+    try:
+        yield generators
+    finally:
+        for generator, state in zip(generators, before, strict=True):
+            generator.set_state(state)

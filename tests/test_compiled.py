@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -14,16 +14,17 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional
 
-from nescio import Model, cores, fit
+from nescio import Model, compiled, cores, fit
 from nescio.again import again
 from nescio.compiled import Compiled, traced
 from nescio.data.source import source
-from nescio.infer import HMC, MCLMC, NUTS, SGHMC, isokinetic, iterative
+from nescio.infer import HMC, MAP, MCLMC, NUTS, SGHMC, isokinetic, iterative
 from nescio.infer.sampler import Sampler
 from nescio.laws import HalfCauchy, Horseshoe, Normal, StudentT
 from nescio.likelihoods import Categorical, Gaussian, Heteroscedastic
 from nescio.loop import writable
 from nescio.nets import FilterResponseNorm, mlp
+from nescio.noise import Noise
 from nescio.rewritten import rewritten, tanh
 from nescio.rounding import TF32, agree, rounding
 from nescio.target import Target
@@ -184,6 +185,36 @@ def test_a_killed_run_goes_on_compiled(tmp_path: Path) -> None:
         fit(model, (x, y), method, compile=True, folder=tmp_path / "killed", progress=kill)
     resumed = fit(model, (x, y), method, compile=True, folder=tmp_path / "killed")
     assert torch.equal(whole.theta, resumed.theta)
+
+
+def test_making_code_leaves_no_trace_in_what_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A network with dropout draws as its code is traced and tried; a run that is resumed makes its code at another step."""
+
+    def tried(function: compiled.Function, inputs: Sequence[Tensor], fed: bool, until: int | None) -> None:
+        function(*inputs)
+        raise RuntimeError("no compiler here")
+
+    monkeypatch.setattr(compiled, "machine_code", tried)
+    x, y = torch.randn(20, 3), torch.randn(20, 1)
+    model = Model(nn.Sequential(nn.Linear(3, 8), nn.Dropout(0.5), nn.Linear(8, 1)), Normal(0, 1), Gaussian(0.5))
+    plain, code = (fit(model, (x, y), MAP(epochs=2, batch_size=10), compile=c) for c in (False, True))
+    assert "no compiler here" in code.info["compiled"] and torch.equal(plain.ends().theta, code.ends().theta)
+
+
+def test_code_that_draws_is_compared_by_the_same_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two calls draw other numbers: what is compared are two ways to make one call."""
+
+    def written(
+        function: compiled.Function, inputs: Sequence[Tensor], fed: bool, until: int | None
+    ) -> tuple[compiled.Version, float]:
+        return compiled.looped(traced(function, inputs, {})), 1e-7
+
+    monkeypatch.setattr(compiled, "machine_code", written)
+    code = Compiled(lambda x: (x + torch.rand(5, 3),))
+    with Noise(4).scope():
+        (out,) = code([torch.zeros(5, 3)], [])
+    with Noise(4).scope():
+        assert code.note is None and torch.equal(out, torch.rand(5, 3))
 
 
 def test_long_runs_only(monkeypatch: pytest.MonkeyPatch) -> None:

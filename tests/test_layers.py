@@ -27,7 +27,7 @@ RULES: dict[str, set[str]] = {
     "loop": set(),
     "rewritten": {"narrow"},
     "rounding": {"narrow"},
-    "compiled": {"again", "loop", "rewritten", "rounding"},
+    "compiled": {"again", "loop", "noise", "rewritten", "rounding"},
     "cores": set(),
     "batch": set(),
     "handed": set(),
