@@ -73,7 +73,7 @@ class Compiled:
         with self.making:
             version = self.versions.get(key)
             if version is None:
-                with untouched(inputs[0].device):  # when code is made is nobody's business: a run that is resumed makes it anew
+                with untouched(inputs[0].device):  # a run that is resumed makes its code at another step
                     version = self.versions[key] = self.make(inputs, times is not None, until)
         out = version(inputs, times or 1)
         return out if width == rows else tuple(x[:rows] for x in out)

@@ -346,3 +346,13 @@ def test_a_vae_on_the_gpu() -> None:
     assert impute(code, away[:3], away[:3] > 0.5, steps=5, warmup=2, kept=2).draws.shape == (2, 3, 12)
     doubt = fit(model, (x, x), MAP(epochs=1) >> VI(MeanField(), epochs=1).on("decoder.*"))
     assert doubt.predict(x, draws=3).mean.is_cuda
+
+
+def test_recorded_steps_of_a_network_with_dropout_are_the_plain_ones() -> None:
+    """Kernels that are replayed draw from the generator of their step."""
+    x, y = Noise(0).at("x").normal(64, 3), Noise(0).at("y").normal(64, 1)
+    net = nn.Sequential(nn.Linear(3, 8), nn.Dropout(0.5), nn.Linear(8, 1))
+    model, method = Model(net, Normal(0, 1), Gaussian(0.5)), MAP(epochs=60, batch_size=16)
+    plain, recorded = (fit(model, (x, y), method, device=GPU, compile=c) for c in (False, None))
+    assert recorded.info["compiled"] is True and "compiled" not in plain.info
+    torch.testing.assert_close(plain.ends().theta, recorded.ends().theta, rtol=0, atol=1e-5)
