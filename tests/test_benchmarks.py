@@ -136,6 +136,23 @@ def test_what_was_measured_of_samplers_is_what_the_docs_say() -> None:
     assert said in (ROOT / "docs" / "architecture.md").read_text()
 
 
+def test_what_was_measured_of_starts_is_what_the_docs_say() -> None:
+    """Runs of 200 draws are short, and do not pay for a compiler."""
+    kept = json.loads((FOLDER / "results" / "mcmc.json").read_text())
+    rows = {row["row"]: row for row in kept["rows"] if row["kind"] == "start"}
+
+    def seconds(library: str, key: str, samplers: tuple[str, ...] = ("HMC", "NUTS", "MCLMC")) -> str:
+        return ", ".join(f"{rows[f'{library} {s}, 4 chains, start'][key]:.0f}" for s in samplers)
+
+    ours = [seconds("nescio", key) for key in ("setup_s", "cached_s", "total_s")]
+    theirs = [seconds("blackjax", key) for key in ("setup_s", "total_s")]
+    others = [seconds("numpyro", key, ("HMC", "NUTS")) for key in ("setup_s", "total_s")]
+    line = f"set-up {ours[0]}, with code on the disk {ours[1]}, 200 draws {ours[2]}; "
+    line += f"blackjax {theirs[0]} and {theirs[1]}; numpyro, without MCLMC, {others[0]} and {others[1]}"
+    assert line in (ROOT / "docs" / "architecture.md").read_text(), line
+    assert not any(rows[f"nescio {s}, 4 chains, start"]["compiled"] for s in ("HMC", "NUTS", "MCLMC"))
+
+
 @pytest.mark.parametrize("chains", [4, 12])
 def test_what_was_measured_of_the_time_to_a_posterior_is_what_the_docs_say(chains: int) -> None:
     """Of twelve chains, as Sommer et al. (2025) have them, a draw takes NUTS five times as long or more, and its density is lower."""
