@@ -1,9 +1,9 @@
-"""Functions of tensors as machine code, made by torch's own compiler when a shape is first met.
+"""Functions of tensors as machine code, made when a shape is first met.
 
 A function is traced once, through vmap, autograd and torch.distributions alike, so what is compiled is one straight graph of array
-operations, without Python and without guards. On the CPU it becomes one C++ function; on a GPU its kernels are recorded as one CUDA
-graph. A version is compared with the plain function before it is trusted; where a function cannot be compiled, or the machine has no
-C++ compiler, the plain one is used and `note` says why.
+operations, without Python and without guards. On the CPU small networks become C of our own (native/), a chain at a time, and others one
+C++ function by torch's compiler; on a GPU kernels are recorded as one CUDA graph. A version is compared with the plain function before it
+is trusted; where a function cannot be compiled, or the machine has no compiler, the plain one is used and `note` says why.
 """
 
 from __future__ import annotations
@@ -21,16 +21,15 @@ from torch import Tensor
 from torch.fx import GraphModule
 
 from nescio.again import again
-from nescio.loop import FEW, repeated
+from nescio.native import Chainwise, Unsupported
 from nescio.noise import untouched
 from nescio.rewritten import rewritten
 from nescio.rounding import agree, unit
 
 VERSIONS = 12  # shapes of which code is kept; beyond, something varies that should not
-MOST_KEPT = 32
+FEW = 4  # of so many chains one is left, or fewer: a narrower version serves those better
 Function = Callable[..., tuple[Tensor, ...]]
 Version = Callable[[Sequence[Tensor], int], tuple[Tensor, ...]]  # (arguments, how often)
-KEPT: dict[Any, Function] = {}  # code that depends on nothing but its text
 
 
 @final
@@ -38,7 +37,7 @@ class Compiled:
     """`function(*chains, *others, *drawn)` -> tensors; few chains may be padded to many, so that one version serves both.
 
     `draws`: what makes the random numbers of a call, in their order; then there are always as many chains. `refused`: why it is not to
-    be called at all. `compiler`: without it the kernels of the plain function are recorded, on a GPU.
+    be called at all. `compiler`: without it torch's own is left alone, and on a GPU the kernels of the plain function are recorded.
     """
 
     def __init__(
@@ -50,16 +49,23 @@ class Compiled:
     ) -> None:
         self.function, self.draws, self.refused, self.compiler = function, draws, refused, compiler
         self.versions: dict[Any, Version] = {}
+        self.alone: dict[Any, Chainwise | None] = {}  # code for one chain at a time
         self.width = 0
         self.note = refused
+        self.left = ""  # why there is no code of our own
         self.making = Lock()  # blocks of chains meet a new shape at the same time
 
     def __call__(
         self, chains: Sequence[Tensor], others: Sequence[Tensor], times: int | None = None, until: int | None = None
     ) -> tuple[Tensor, ...]:
         """`chains`: what has a leading axis of chains; so has every result. `others`: what all of them share.
-        `times`: so often, the results of one call in the place of the first arguments of the next; on the CPU only until the result of
-        that number is true of a quarter of the chains or fewer."""
+        `times`: so often, the results of one call in the place of the first arguments of the next. `until`: that result is true of
+        chains that go on; where few do, the others may wait for a call of their own. Not on a GPU, whose turns are all made."""
+        if not chains[0].is_cuda:
+            chains = [x.contiguous() for x in chains]
+        own = self.chainwise(chains, others, times is not None, until)
+        if own is not None:
+            return own(chains, others, times or 1)
         rows = len(chains[0])
         self.width = max(self.width, rows)
         width = self.width
@@ -78,10 +84,43 @@ class Compiled:
         out = version(inputs, times or 1)
         return out if width == rows else tuple(x[:rows] for x in out)
 
+    def chainwise(
+        self, chains: Sequence[Tensor], others: Sequence[Tensor], fed: bool, until: int | None
+    ) -> Chainwise | None:
+        """Code of our own, for however many chains; None where it cannot be made, or would not be right."""
+        if chains[0].is_cuda or self.draws:
+            return None
+        key = (fed, *(x.shape[1:] for x in chains), *(x.shape for x in others))
+        with self.making:
+            if key not in self.alone:
+                with untouched(chains[0].device):
+                    self.alone[key] = self.make_chainwise(chains, others, fed, until)
+            return self.alone[key]
+
+    def make_chainwise(
+        self, chains: Sequence[Tensor], others: Sequence[Tensor], fed: bool, until: int | None
+    ) -> Chainwise | None:
+        try:
+            if len(self.alone) >= VERSIONS:
+                raise Unsupported(f"shapes vary: code was made for {VERSIONS} of them")
+            code = Chainwise(self.function, chains, others, fed, until)
+            ours, plain = ([x.clone() for x in (*chains, *others)] for _ in range(2))  # code may write into them
+            made = code(ours[: len(chains)], ours[len(chains) :], 1)
+            eps = next(torch.finfo(x.dtype).eps for x in chains if x.is_floating_point())
+            if not agree([*made, *ours], [*self.function(*plain), *plain], eps):
+                raise ArithmeticError("compiled and plain results differ")
+        except Exception as error:  # left to torch's compiler, or plain
+            self.left = said(error)
+            return None
+        return code
+
     def make(self, inputs: Sequence[Tensor], fed: bool, until: int | None) -> Version:
         """Code for these shapes, or the plain function."""
-        if len(self.versions) >= VERSIONS:
+        if len(self.versions) + sum(code is not None for code in self.alone.values()) >= VERSIONS:
             self.note = f"shapes vary: code was made for {VERSIONS} of them"
+            return looped(self.function, until)
+        if not self.compiler and not inputs[0].is_cuda:
+            self.note = self.left
             return looped(self.function, until)
         try:
             version, eps = (machine_code if self.compiler else replayed)(self.function, inputs, fed, until)
@@ -94,9 +133,14 @@ class Compiled:
             if not agree([*made, *ours], [*wanted, *plain], eps):
                 raise ArithmeticError("compiled and plain results differ")
         except Exception as error:  # a compiler may fail in any way: the plain function never does
-            self.note = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
+            self.note = said(error)
             return looped(self.function, until)
         return version
+
+
+def said(error: Exception) -> str:
+    """In one line."""
+    return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
 
 
 def machine_code(
@@ -114,11 +158,9 @@ def machine_code(
                 True, True, allow_tf32=torch.backends.cudnn.allow_tf32
             ):  # the fastest convolutions
                 return recorded(built(graph, inputs), inputs, fed), eps
-        if not fed:
-            return looped(built(graph, inputs)), eps
-        loop, constants = repeated(graph, until, len(inputs[0]))
-        code = kept(loop, [torch.tensor(1), *inputs, *constants])
-    return lambda inputs, times: code(torch.tensor(times), *inputs, *constants), eps
+        code = built(graph, inputs)
+        # laid out as arguments are, for they become some
+        return looped(lambda *given: tuple(x.contiguous() for x in code(*given)), until), eps
 
 
 def replayed(
@@ -178,22 +220,11 @@ def built(graph: GraphModule, inputs: Sequence[Tensor]) -> Function:
     return code
 
 
-def kept(graph: GraphModule, inputs: Sequence[Tensor]) -> Function:
-    """`built`, but once in a process for each text of a graph without constants: torch itself keeps no code with loops."""
-    texts = [module.code for module in graph.modules() if isinstance(module, GraphModule)]
-    key = (*texts, *((x.shape, x.stride(), x.dtype) for x in inputs), torch.get_num_threads())
-    if key not in KEPT:
-        while len(KEPT) >= MOST_KEPT:
-            KEPT.pop(next(iter(KEPT)))
-        KEPT[key] = built(graph, inputs)
-    return KEPT[key]
-
-
 def looped(code: Function, until: int | None = None) -> Version:
     def run(inputs: Sequence[Tensor], times: int) -> tuple[Tensor, ...]:
         results = code(*inputs)
         for _ in range(times - 1):
-            if until is not None and not bool(results[until].any()):
+            if until is not None and int(results[until].sum()) <= len(results[until]) // FEW:
                 break
             results = code(*results, *inputs[len(results) :])
         return results

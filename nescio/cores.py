@@ -1,8 +1,7 @@
-"""Blocks of chains at once, each on a core of its own.
+"""Tasks at once, each on a core of its own: chains of machine code, which have nothing to tell each other while it runs.
 
-Chains have nothing to tell each other while machine code runs, and products of small networks are too small to be divided among cores:
-so the chains are. Torch counts its threads for each thread of the process; those of a worker are one, and everybody else's stay as they
-were. A block is also small enough for the memory near its core.
+Products of small networks are too small to be divided among cores, so the chains are. Torch counts its threads for each thread of the
+process; those of a worker are one, and everybody else's stay as they were.
 """
 
 from __future__ import annotations
@@ -16,15 +15,7 @@ from typing import TypeVar
 
 import torch
 
-NEAR = 16 * 2**20  # bytes of a step on a CPU: of more, C's library hands memory back and fetches it anew each time
 Result = TypeVar("Result")
-
-
-def blocks(chains: int, size: int) -> list[slice]:
-    """Of chains that take `size` bytes each: equal ones, for each core one or more; all in one where there are none of a fitting size."""
-    most = min(NEAR // max(size, 1), -(-chains // torch.get_num_threads()))
-    group = next((n for n in range(most, most // 2, -1) if chains % n == 0), chains)
-    return [slice(first, first + group) for first in range(0, chains, group)]
 
 
 def each(tasks: Sequence[Callable[[], Result]]) -> list[Result]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch._decomp import core_aten_decompositions, get_decompositions
 
 from nescio.narrow import convolution, convolution_backward
 
@@ -26,6 +28,49 @@ def rewritten(cuda: bool) -> dict[Any, Callable[..., Any]]:
     if not cuda:
         return {**table, aten.tanh.default: tanh}
     return {**table, aten.convolution.default: convolution, aten.convolution_backward.default: convolution_backward}
+
+
+def native_table() -> dict[Any, Callable[..., Any]]:
+    """For code that is written here: products with a vector as sums, and what torch itself says in simpler words."""
+    aten = torch.ops.aten
+    ours: dict[Any, Callable[..., Any]] = {
+        aten.bmm.default: vector_products,
+        aten.mm.default: vector_product,
+        aten.dot.default: lambda a, b: (a * b).sum(),
+        aten.mv.default: lambda a, b: (a * b).sum(1),
+        aten.tanh.default: quotient,
+        aten.var_mean.correction: spread,
+    }
+    known = (aten.addmm, aten.softplus, aten.softplus_backward, aten.sigmoid_backward, aten.tanh_backward, aten.rsub)
+    more = (aten.elu, aten.gelu, aten.hardtanh, aten.leaky_relu)
+    more += (aten.native_layer_norm, aten.native_group_norm, aten.native_batch_norm)
+    simpler = {
+        op: rule for op, rule in core_aten_decompositions().items() if getattr(op, "overloadpacket", op) not in known
+    }
+    return {**simpler, **get_decompositions(more), **ours}
+
+
+def quotient(x: Tensor) -> Any:
+    return tanh(x) if x.dtype == torch.float32 else NotImplemented
+
+
+def spread(
+    x: Tensor, dim: Sequence[int] | None = None, *, correction: float | None = None, keepdim: bool = False
+) -> Any:
+    """Variance and mean."""
+    dims = list(range(x.dim())) if not dim else list(dim)
+    count = math.prod(x.shape[d] for d in dims)
+    mean = x.sum(dims, keepdim=True) / count
+    variance = (x - mean).square().sum(dims, keepdim) / (count - (1 if correction is None else correction))
+    return variance, mean if keepdim else mean.reshape(variance.shape)
+
+
+def vector_products(a: Tensor, b: Tensor) -> Any:
+    return products(a, b) if 1 in (a.shape[2], b.shape[2], a.shape[1]) else NotImplemented
+
+
+def vector_product(a: Tensor, b: Tensor) -> Any:
+    return products(a[None], b[None])[0] if 1 in (a.shape[1], b.shape[1], a.shape[0]) else NotImplemented
 
 
 def filled(x: Tensor, mask: Tensor, value: float) -> Tensor:

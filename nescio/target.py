@@ -21,7 +21,6 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from nescio.batch import Batch, Gradient, Move, take
 from nescio.compiled import Compiled, looped
-from nescio.cores import blocks, each
 from nescio.data.source import Source
 from nescio.errors import InputError, UnsupportedError
 from nescio.handed import Handed, Recorder
@@ -47,7 +46,7 @@ class Target:
     held: Source | None = None  # kept out of the data, for early stopping
     most_rows: int | None = None  # a gradient over more rows than these is summed up in parts, to save memory
     code: dict[Any, Compiled] | None = None  # where gradients are to be machine code: what was compiled so far
-    compiler: bool = True  # what makes the code; else a GPU's kernels are only recorded
+    compiler: bool = True  # whether torch's may make it; else code is our own, and a GPU's kernels are only recorded
 
     @property
     def size(self) -> int:
@@ -140,17 +139,7 @@ class Target:
         """
         if self.code is None or self.shards(batch) > 1:
             return looped(partial(move, Bound(self, batch, True)), until)([*chains, *shared], times or 1)
-        alone = until is not None or batch.own or self.model.network.like.device.type != "cpu"
-        alone = alone or any(code.note for code in self.code.values())  # plain code waits for Python, on whatever core
-        size = 3 * self.model.network.bytes_per_point(batch.x) * self.size
-        some = [slice(None)] if alone else blocks(len(chains[0]), size)
-        if len(some) == 1:
-            return self._run(move, batch, True, chains, shared, times, until)
-        tasks = [
-            partial(self.chains(block)._run, move, batch, True, [x[block] for x in chains], shared, times)
-            for block in some
-        ]
-        return tuple(torch.cat(results) for results in zip(*each(tasks), strict=True))
+        return self._run(move, batch, True, chains, shared, times, until)
 
     def shards(self, batch: Batch) -> int:
         """In how many parts the rows of a gradient are summed up."""

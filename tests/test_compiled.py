@@ -22,7 +22,7 @@ from nescio.infer import HMC, MAP, MCLMC, NUTS, SGHMC, isokinetic, iterative
 from nescio.infer.sampler import Sampler
 from nescio.laws import HalfCauchy, Horseshoe, Normal, StudentT
 from nescio.likelihoods import Categorical, Gaussian, Heteroscedastic
-from nescio.loop import writable
+from nescio.native import Unsupported
 from nescio.nets import FilterResponseNorm, mlp
 from nescio.noise import Noise
 from nescio.rewritten import rewritten, tanh
@@ -30,6 +30,17 @@ from nescio.rounding import TF32, agree, rounding
 from nescio.target import Target
 
 DOUBLE = torch.float64
+
+
+@pytest.fixture(params=["C", "torch"])
+def maker(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Who makes the code; the other cannot."""
+
+    def refuse(*given: object, **named: object) -> None:
+        raise Unsupported("not in this test")
+
+    monkeypatch.setattr(compiled, "machine_code" if request.param == "C" else "Chainwise", refuse)
+    return str(request.param)
 
 
 def conv_net() -> nn.Module:
@@ -48,7 +59,9 @@ def problem(name: str) -> tuple[Model, tuple[Tensor, Tensor]]:
 
 
 @pytest.mark.parametrize("name", ["gaussian", "horseshoe", "student", "images"])
-def test_gradients_are_those_of_plain_code(name: str) -> None:
+def test_gradients_are_those_of_plain_code(name: str, maker: str) -> None:
+    if (name, maker) == ("images", "C"):
+        pytest.skip("convolutions are left to torch")
     model, data = problem(name)
     target = Target(model, source(data), temperature=1.3)
     u = 0.3 * torch.randn(6, model.dim)
@@ -82,7 +95,7 @@ SAMPLERS: dict[str, Sampler] = {
 
 
 @pytest.mark.parametrize("name", list(SAMPLERS))
-def test_samplers_take_the_same_steps(name: str) -> None:
+def test_samplers_take_the_same_steps(name: str, maker: str) -> None:
     """In double precision rounding cannot grow to 1e-6 in a few steps; another step would show at once."""
     x, y = torch.randn(22, 3, dtype=DOUBLE), torch.randn(22, 1, dtype=DOUBLE)
     model = Model(mlp(3, 4, 1).double(), Normal(0, 1), Gaussian(0.5))
@@ -102,19 +115,6 @@ def torch_threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def test_blocks_are_equal_and_fit() -> None:
-    def widths(chains: int, threads: int, size: int = 1) -> list[int]:
-        with torch_threads(threads):
-            some = cores.blocks(chains, size)
-        assert [i for block in some for i in range(chains)[block]] == list(range(chains))
-        return [len(range(chains)[block]) for block in some]
-
-    third = cores.NEAR // 3
-    assert [widths(n, 1, third) for n in (2, 3, 6, 7)] == [[2], [3], [3, 3], [7]] and set(widths(64, 1, third)) == {2}
-    assert widths(64, 1) == [64] and widths(64, 2) == [32, 32] and widths(8, 16) == [1] * 8 and widths(1, 4) == [1]
-    assert widths(5, 2) == [5] and widths(8, 2, third) == [2] * 4 and widths(8, 2, cores.NEAR + 1) == [8]
-
-
 def test_blocks_run_at_once_each_on_one_core() -> None:
     """Tasks that wait for each other end; in each torch takes one core, and outside as many as before; errors come through."""
     meet = threading.Barrier(3, timeout=60)
@@ -126,26 +126,22 @@ def test_blocks_run_at_once_each_on_one_core() -> None:
             cores.each([lambda: 1, lambda: 1 // 0])
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("name", ["HMC", "HMC, dense", "MCLMC"])
-def test_chains_take_their_steps_in_groups(name: str, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As all at once, weights that stay fixed among them; on one core and on two."""
-    x, y = torch.randn(22, 3, dtype=DOUBLE), torch.randn(22, 1, dtype=DOUBLE)
-    model = Model(mlp(3, 4, 1).double(), Normal(0, 1), Gaussian(0.5))
-    room = 3 * model.network.bytes_per_point(x) * len(x)
-    for method in (6 * SAMPLERS[name], 6 * SAMPLERS[name].on("2.*")):
-        with torch_threads(1):
-            whole = fit(model, (x, y), method, compile=True)
-        with monkeypatch.context() as small, torch_threads(threads):
-            small.setattr(cores, "NEAR", 3 * room)
-            parts = fit(model, (x, y), method, compile=True)
-            assert torch.get_num_threads() == threads
-        assert parts.info["compiled"] is True
-        torch.testing.assert_close(parts.theta, whole.theta, rtol=1e-6, atol=1e-6)
-        assert not torch.equal(whole.theta[0], whole.theta[-1])
+@pytest.mark.parametrize("name", ["HMC", "HMC, dense", "MCLMC", "NUTS"])
+def test_a_chain_is_the_same_on_whatever_core(name: str) -> None:
+    """To the last bit: its numbers are computed by themselves, weights that stay fixed among them."""
+    x, y = torch.randn(22, 3), torch.randn(22, 1)
+    model = Model(mlp(3, 4, 1), Normal(0, 1), Gaussian(0.5))
+    for method in (5 * SAMPLERS[name], 5 * SAMPLERS[name].on("2.*")):
+        made = []
+        for threads in (1, 2, 3):
+            with torch_threads(threads):
+                made.append(fit(model, (x, y), method, compile=True))
+                assert torch.get_num_threads() == threads and made[-1].info["compiled"] is True
+        assert torch.equal(made[0].theta, made[1].theta) and torch.equal(made[0].theta, made[2].theta)
+        assert not torch.equal(made[0].theta[0], made[0].theta[-1])
 
 
-def test_a_warm_up_in_stretches_is_that_of_single_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_warm_up_in_stretches_is_that_of_single_steps(maker: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(isokinetic, "FINDING", 2)
     x, y = torch.randn(22, 3, dtype=DOUBLE), torch.randn(22, 1, dtype=DOUBLE)
     model = Model(mlp(3, 4, 1).double(), Normal(0, 1), Gaussian(0.5))
@@ -161,7 +157,7 @@ def test_a_warm_up_in_stretches_is_that_of_single_steps(monkeypatch: pytest.Monk
     assert quick.info["length"] == pytest.approx(plain.info["length"], rel=1e-6)
 
 
-def test_fixed_weights_follow_their_chain() -> None:
+def test_fixed_weights_follow_their_chain(maker: str) -> None:
     x, y = torch.randn(22, 3, dtype=DOUBLE), torch.randn(22, 1, dtype=DOUBLE)
     model = Model(mlp(3, 4, 1).double(), Normal(0, 1), Gaussian(0.5))
     method = 5 * NUTS(draws=4, warmup=0, max_depth=4, step_size=0.05).on("2.*")  # drops out at different depths
@@ -170,7 +166,7 @@ def test_fixed_weights_follow_their_chain() -> None:
     assert quick.info["compiled"] is True
 
 
-def test_a_killed_run_goes_on_compiled(tmp_path: Path) -> None:
+def test_a_killed_run_goes_on_compiled(tmp_path: Path, maker: str) -> None:
     x, y = torch.randn(22, 3), torch.randn(22, 1)
     model = Model(mlp(3, 4, 1), Normal(0, 1), Gaussian(0.5))
     method = 2 * HMC(draws=30, warmup=10, leapfrog=3)
@@ -246,17 +242,20 @@ def test_says_why_it_did_not_compile() -> None:
     assert torch.equal(posterior.theta, fit(model, (x, y), method, compile=False).theta)
 
 
-def test_a_loop_ends_when_few_chains_go_on() -> None:
+def test_a_loop_ends_when_few_chains_go_on(maker: str) -> None:
     def count(n: Tensor, going: Tensor, last: Tensor) -> tuple[Tensor, ...]:
         return n + 1, n + 1 < last
 
     code, last = Compiled(count), torch.tensor([1.0, 2, 3, 4, 5, 6, 7, 9])
     n, going = code([torch.zeros(8), torch.ones(8, dtype=torch.bool), last], [], times=20, until=1)
-    assert code.note is None and n.tolist() == [6.0] * 8 and going.tolist() == [False] * 6 + [True] * 2  # a quarter
+    assert code.note is None and len(code.versions) == (maker == "torch")
+    if maker == "C":  # each goes on by itself
+        assert torch.equal(n, last) and not going.any()
+    else:
+        assert n.tolist() == [6.0] * 8 and going.tolist() == [False] * 6 + [True] * 2  # a quarter
 
 
-@pytest.mark.skipif(not writable(), reason="a loop of this torch writes into nothing")
-def test_a_loop_writes_down_its_turns() -> None:
+def test_a_loop_writes_down_its_turns(maker: str) -> None:
     def turn(x: Tensor, at: Tensor, drawn: Tensor, record: Tensor) -> tuple[Tensor, ...]:
         x = x + drawn.index_select(1, at[:1])[:, 0]
         record.index_copy_(1, at[:1], x[:, None])
@@ -268,17 +267,18 @@ def test_a_loop_writes_down_its_turns() -> None:
     assert code.note is None and torch.equal(x, record[:, 2]) and not record[:, 3].any()
 
 
-def test_a_tensor_given_twice_is_two_inputs() -> None:
+def test_a_tensor_given_twice_is_two_inputs(maker: str) -> None:
     code, a, b = Compiled(lambda v, w: (v - w,)), torch.randn(3, 2), torch.randn(3, 2)
     assert torch.equal(code([a, a], [])[0], torch.zeros(3, 2))
     assert torch.equal(code([a, b], [])[0], a - b) and code.note is None
 
 
-def test_wrong_code_is_not_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_code_is_not_trusted(maker: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nescio.rewritten.tanh", lambda x: tanh(x) * 1.01)
     u = torch.randn(3, 4)
     code = Compiled(lambda v: (v.tanh().sum(1), v.tanh()))
-    assert torch.equal(code([u], [])[1], u.tanh()) and code.note is not None and "differ" in code.note
+    assert torch.equal(code([u], [])[1], u.tanh()) and code.note is not None
+    assert "differ" in (code.left if maker == "C" else code.note)
 
 
 @pytest.mark.parametrize(("dtype", "units"), [(torch.float32, 8), (DOUBLE, 1e6)])

@@ -22,7 +22,6 @@ from nescio.errors import InputError
 from nescio.infer.method import Method, Progress, Run, Start
 from nescio.infer.resume import Held, Record, Stored
 from nescio.laws.prior import Prior
-from nescio.loop import writable
 from nescio.model import Model
 from nescio.noise import Noise
 from nescio.posterior.draws import Draws
@@ -34,7 +33,10 @@ BUDGET = (
     2 * 2**30
 )  # bytes of activations, forward and backward, that a block of chains may take; on a GPU a quarter of its memory
 LARGEST_BATCH = 128
-PAYS = 5000  # gradients: compiling takes seconds and saves about a millisecond of each, on a small network
+PAYS = (
+    5000  # gradients: torch's compiler takes some ten seconds and saves about a millisecond of each, on small networks
+)
+WRITTEN = 1500  # gradients: code of our own, of networks that it is for, is made in a second or two
 RECORDED = 200  # gradients: what it takes to have a GPU's kernels recorded is that of some ten
 
 
@@ -154,7 +156,7 @@ def drive_block(
     heavier = max(1.0, chains * batch / 10_000)  # than a gradient that costs nothing but its overhead
     gradients, cpu = total * method.gradients(), ends.theta.device.type == "cpu"
     compiler = gradients * heavier >= PAYS if run.compile is None else run.compile
-    if compiler or (run.compile is None and not cpu and gradients >= RECORDED):
+    if compiler or (run.compile is None and gradients >= (WRITTEN if cpu else RECORDED)):
         target = replace(target, code={}, compiler=compiler)
     if run.folder is None:
         record: Record = Held()
@@ -162,7 +164,7 @@ def drive_block(
         record = Stored(run.folder, run.noise, method.freeze(state), method.keep(target, state))
     order, told = None, 0.0
     all_rows = batch == target.size and target.shards(target.batch(None)) == 1
-    strides = target.code is not None and cpu and all_rows and writable()
+    strides = target.code is not None and cpu and all_rows
     with record:
         if record.step:
             state = method.thaw(record.tree, state)

@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 from nescio.batch import Batch
+from nescio.compiled import FEW
 from nescio.data.source import Source
 from nescio.errors import InputError
 from nescio.infer.adapt import Moments, StepSize, identity
@@ -34,7 +35,6 @@ from nescio.infer.journey import stride
 from nescio.infer.leaf import leaf, leaf_anew
 from nescio.infer.sampler import Sampler
 from nescio.infer.tree import COUNTS, FATES, GOING, LEAVES, STATE, Told, Trees
-from nescio.loop import FEW, writable
 from nescio.noise import Noise
 from nescio.posterior.posterior import Ends
 from nescio.target import Target
@@ -135,7 +135,7 @@ def coins(noise: Noise, part: int, chains: int) -> Tensor:
 def grow(target: Target, batch: Batch, trees: Trees, metric: Sequence[Tensor], noises: Sequence[Noise]) -> Trees:
     """Leaf by leaf until all trees of all chains have ended; chains that have no more are let go."""
     cuda, quick, chains = trees.u.is_cuda, target.code is not None, len(trees.u)
-    move = leaf if not quick or (not cuda and writable()) else leaf_anew
+    move = leaf_anew if quick and cuda else leaf
     times = 1 if not quick else LEAVES_GPU if cuda else ENDLESS
     whole, here, rows = trees, list(trees), torch.arange(chains, device=trees.u.device)
     while True:

@@ -162,7 +162,8 @@ class VI(Iterative):
         x, y = (take(batch.x), take(batch.y)) if batch.own else (batch.x, batch.y)
         part = min(1.0, batch.part / self.kl_warmup) if self.kl_warmup else 1.0
         with noise.scope():  # a random weight draws inside the network, as does the network's own dropout
-            if target.code is None:
+            quick = target.code is not None and (target.compiler or state.loss.q.rest.is_cuda)  # native/ is not for it
+            if not quick:
                 elbo = state.loss.estimate(x, y, part)
             else:
                 code = cast("dict[Any, CompiledELBO | RecordedELBO]", target.code)

@@ -1,0 +1,73 @@
+"""A function of chains as machine code for one of them, taken through all."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nescio.cores import each
+from nescio.native.build import built, compiler
+from nescio.native.places import Unsupported
+from nescio.native.translate import translated
+from nescio.native.write import text
+from nescio.rewritten import native_table
+
+ALONE = 5e7  # multiplications of one turn: more are better divided among cores, where there are fewer chains than those
+Function = Callable[..., tuple[Tensor, ...]]
+
+
+class Chainwise:
+    """`function(*chains, *others)`, of chains that go their own ways: traced with the first of them.
+
+    `fed`: results take the place of the first arguments for the next turn; `until`: a chain stops when this one of them is false.
+    """
+
+    def __init__(
+        self, function: Function, chains: Sequence[Tensor], others: Sequence[Tensor], fed: bool, until: int | None
+    ) -> None:
+        from torch.fx.experimental.proxy_tensor import make_fx
+
+        if compiler() is None:
+            raise Unsupported("no C compiler")
+        one = [x[:1].clone() for x in chains]
+        graph = make_fx(function, decomposition_table=native_table())(*one, *(x.clone() for x in others))
+        shared = [False] * len(chains) + [True] * len(others)
+        program = translated(graph, shared)
+        if program.work > ALONE and len(chains[0]) < torch.get_num_threads():
+            raise Unsupported("products so large that all cores are to share in one")
+        code, self.room = text(program, shared, [*one, *others], fed, until)
+        self.run, self.constants, self.mutated = built(code), program.constants, program.mutated
+        self.results = [(tuple(value.view.shape[1:]), value.buffer.dtype) for value in program.results]
+        self.even = until is None
+        self.local = threading.local()
+
+    def __call__(self, chains: Sequence[Tensor], others: Sequence[Tensor], times: int) -> tuple[Tensor, ...]:
+        count = len(chains[0])
+        given = [x.contiguous() for x in (*chains, *others)]
+        results = [torch.empty(count, *shape, dtype=dtype) for shape, dtype in self.results]
+        tables = [pointers(x) for x in (given, self.constants, results)]
+        parts = min(torch.get_num_threads(), count) if self.even else count  # those that may end early: one by one
+        bounds = [i * count // parts for i in range(parts + 1)]
+        if any(each([partial(self.some, tables, a, b, times) for a, b in pairwise(bounds)])):
+            raise IndexError("index out of range in the network or the likelihood")
+        for n in self.mutated:
+            original = [*chains, *others][n]
+            if given[n] is not original:
+                original.copy_(given[n])
+        return tuple(results)
+
+    def some(self, tables: Sequence[Any], first: int, last: int, times: int) -> int:
+        if not hasattr(self.local, "work"):
+            self.local.work = torch.zeros(self.room, dtype=torch.uint8)
+        return int(self.run(*tables, self.local.work.data_ptr(), first, last, times))
+
+
+def pointers(tensors: Sequence[Tensor]) -> Any:
+    return (ctypes.c_void_p * max(len(tensors), 1))(*(x.data_ptr() for x in tensors))

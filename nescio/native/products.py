@@ -1,0 +1,93 @@
+"""Products of small matrices, in one of three ways: the one that takes the fewest operations, copies included.
+
+columns: C[:, j] = Σ_p A[:, p] B[p, j], vectors along the rows of C; or along its columns, with the roles exchanged
+dots:    C[i, j] = Σ_p A[i, p] B[p, j], vectors along the sum
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from nescio.native.elementwise import TYPES
+from nescio.native.loops import Step, Writer
+from nescio.native.places import LANE, Buffer, Unsupported, Value, dense, whole_vectors
+
+COPY = 8  # multiplications that take as long as copying a number askew
+TILES = {"columns": (4, 6), "dots": (4, 4)}  # vectors along the rows by columns; rows by columns
+
+
+def product(a: Value, b: Value, pack: Callable[[Value, int], Value]) -> tuple[Value, Step]:
+    """a (m, k) times b (k, n). `pack(value, dim)` copies a matrix so that this dimension lies in whole vectors."""
+    dtype, (m, k), n = a.buffer.dtype, a.view.shape, b.view.shape[1]
+    if dtype not in (torch.float32, torch.float64) or b.buffer.dtype != dtype:
+        raise Unsupported(f"products of {dtype}")
+    lane = LANE // dtype.itemsize
+
+    def copy(value: Value, dim: int) -> int:
+        return 0 if whole_vectors(value, dim) or value.invariant else COPY * value.view.numel()
+
+    def vectors(count: int) -> int:
+        return -(-count // lane)
+
+    along_rows = vectors(m) * n * k * 1.2 + copy(a, 0)
+    along_columns = vectors(n) * m * k * 1.2 + copy(b, 1)
+    along_sum = (vectors(k) + 12) * m * n + copy(a, 1) + copy(b, 0)
+    least = min(along_rows, along_columns, along_sum)
+    invariant = a.invariant and b.invariant
+    if least == along_sum:
+        a, b = (v if whole_vectors(v, d) else pack(v, d) for v, d in ((a, 1), (b, 0)))
+        view, length = dense((m, n), (0, 1), dtype, padded=True)
+        c = Value(Buffer(dtype, length, invariant), view)
+        return c, tiled("dots", a, b, c, m, n, k)
+    if least == along_rows:
+        a = a if whole_vectors(a, 0) else pack(a, 0)
+        view, length = dense((m, n), (1, 0), dtype, padded=True)
+        c = Value(Buffer(dtype, length + lane, invariant), view)
+        return c, tiled("columns", a, b, c, vectors(m), n, k)
+    b = b if whole_vectors(b, 1) else pack(b, 1)
+    view, length = dense((m, n), (0, 1), dtype, padded=True)
+    c = Value(Buffer(dtype, length + lane, invariant), view)
+    return c, tiled("columns", b.mirrored, a.mirrored, c.mirrored, vectors(n), m, k)
+
+
+def tiled(kind: str, a: Value, b: Value, c: Value, m: int, n: int, k: int) -> Step:
+    """Tiles that fill registers, then what is left over."""
+    writer = Writer()
+    dtype = c.buffer.dtype
+    ending, lane = TYPES[dtype][1], LANE // dtype.itemsize
+    scale = lane if kind == "columns" else 1
+    (ai, ap), (bp, bj), (ci, cj) = (v.view.stride() for v in (a, b, c))
+    ai, ci = (scale, scale) if kind == "columns" else (ai, ci)
+    lines = []
+    for i, rows, some in strips(m, TILES[kind][0]):
+        for j, columns, others in strips(n, TILES[kind][1]):
+            at = [
+                f"{writer.name(v.buffer)} + {v.view.storage_offset()}{step}"
+                for v, step in ((a, f" + i * {ai}"), (b, f" + j * {bj}"), (c, f" + i * {ci} + j * {cj}"))
+            ]
+            if kind == "columns":
+                call = f"columns{ending}({rows}, {columns}, {k}, {at[0]}, {ap}, {at[1]}, {bp}, {bj}, {at[2]}, {cj});"
+            else:
+                call = f"dots{ending}({rows}, {columns}, {k}, {at[0]}, {ai}, {at[1]}, {bj}, {at[2]}, {ci}, {cj});"
+            lines.append(f"for (long j = {j}; j < {j + columns * others}; j += {columns})")
+            lines.append(f"for (long i = {i}; i < {i + rows * some}; i += {rows}) {call}")
+    return Step("\n".join(lines), tuple(writer.buffers))
+
+
+def solved(a: Value, x: Value, upper: bool, unit: bool) -> Step:
+    """A X = B, of which X takes the place."""
+    writer, (m, n) = Writer(), x.view.shape
+    name = f"solve{TYPES[x.buffer.dtype][1]}"
+    given = [
+        f"{writer.name(v.buffer)} + {v.view.storage_offset()}, {v.view.stride(0)}, {v.view.stride(1)}" for v in (a, x)
+    ]
+    return Step(f"{name}({int(upper)}, {int(unit)}, {m}, {n}, {', '.join(given)});", tuple(writer.buffers))
+
+
+def strips(length: int, most: int) -> list[tuple[int, int, int]]:
+    """(first, width, how many): as wide as may be, then one for the rest."""
+    whole = length // most
+    left = length - whole * most
+    return [strip for strip in ((0, most, whole), (whole * most, left, 1)) if strip[1] and strip[2]]
