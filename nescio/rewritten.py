@@ -70,7 +70,11 @@ def vector_products(a: Tensor, b: Tensor) -> Any:
 
 
 def vector_product(a: Tensor, b: Tensor) -> Any:
-    return products(a[None], b[None])[0] if 1 in (a.shape[1], b.shape[1], a.shape[0]) else NotImplemented
+    if a.shape[1] == 1:
+        return a * b
+    if b.shape[1] == 1:
+        return (a * b.mT).sum(1, keepdim=True)
+    return (a.mT * b).sum(0, keepdim=True) if a.shape[0] == 1 else NotImplemented
 
 
 def filled(x: Tensor, mask: Tensor, value: float) -> Tensor:

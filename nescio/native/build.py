@@ -25,13 +25,13 @@ def compiler() -> str | None:
 
 @lru_cache(maxsize=32)
 def built(text: str) -> Any:
-    """The function `run`. It stays loaded: somebody may be in it."""
+    """The function `run` of a whole text. It stays loaded: somebody may be in it."""
     cc = compiler()
     if cc is None:
         raise Unsupported("no C compiler")
     with tempfile.TemporaryDirectory() as folder:
         source, library = Path(folder, "code.c"), Path(folder, "code.so")
-        source.write_text(f"{PRELUDE.read_text()}\n{text}")
+        source.write_text(text)
         command = [cc, *FLAGS, str(source), "-o", str(library), "-lm"]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
         if done.returncode:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from nescio.cores import each
-from nescio.native.build import built, compiler
+from nescio.native.build import PRELUDE, built, compiler
 from nescio.native.places import Unsupported
 from nescio.native.translate import translated
 from nescio.native.write import text
@@ -43,7 +43,11 @@ class Chainwise:
         if program.work > ALONE and len(chains[0]) < torch.get_num_threads():
             raise Unsupported("products so large that all cores are to share in one")
         code, self.room = text(program, shared, [*one, *others], fed, until)
-        self.run, self.constants, self.mutated = built(code), program.constants, program.mutated
+        self.run, self.constants, self.mutated = (
+            built(f"{PRELUDE.read_text()}\n{code}"),
+            program.constants,
+            program.mutated,
+        )
         self.results = [(tuple(value.view.shape[1:]), value.buffer.dtype) for value in program.results]
         self.even = until is None
         self.local = threading.local()

@@ -34,8 +34,8 @@ def mutates(node: Node) -> bool:
 
 
 def root(node: Any) -> Node:
-    """What a view is a view of."""
-    while node.op == "call_function":
+    """What a view is a view of; of anything else, what it was first made of."""
+    while node.op == "call_function" and node.args and isinstance(node.args[0], Node):
         node = node.args[0]
     return node
 

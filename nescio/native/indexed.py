@@ -92,14 +92,14 @@ def anew(program: Program, given: dict[str, Any], sources: Sequence[Any]) -> Val
 
 
 def index_copy_(program: Program, node: Node, given: dict[str, Any]) -> Value:
-    into, source, index = (program.value(given[name]) for name in ("self", "source", "index"))
+    into, source, index = program.writable(given["self"]), program.value(given["source"]), program.value(given["index"])
     shape = tuple(source.view.shape)
     program.put(source, shape, along(into, shape, given["dim"], index, False), False)
     return into
 
 
 def index_put_(program: Program, node: Node, given: dict[str, Any]) -> Value:
-    return filled(program, program.value(given["self"]), given)
+    return filled(program, program.writable(given["self"]), given)
 
 
 def index_put(program: Program, node: Node, given: dict[str, Any]) -> Value:

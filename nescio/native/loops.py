@@ -74,16 +74,18 @@ class Writer:
 
 
 def best_order(shape: Sequence[int], group: Sequence[Pending]) -> list[int]:
-    """Dimensions from the outermost loop to the innermost: as the operand lies that has most of them."""
-    best: tuple[int, list[int]] = (-1, list(range(len(shape))))
-    for pending in group:
-        for x in pending.operands.values():
-            if isinstance(x, Access):
-                own = [d for d in range(len(shape)) if shape[d] > 1 and x.strides[d]]
-                if len(own) > best[0]:
-                    best = len(own), sorted(range(len(shape)), key=lambda d: (-abs(x.strides[d]), d))
-    order = best[1]
-    return [d for d in order if shape[d] > 1]
+    """Dimensions from the outermost loop to the innermost: as one of the operands lies that have most of them, the one whose innermost
+    dimension suits the others best."""
+    reads = [x for p in group for x in p.operands.values() if isinstance(x, Access)]
+    own = [d for d in range(len(shape)) if shape[d] > 1]
+    moves = [sum(bool(x.strides[d]) for d in own) for x in reads]
+    orders = [own]
+    for x, count in zip(reads, moves, strict=True):
+        if count == max(moves):
+            orders.append(sorted(own, key=lambda d: (-abs(x.strides[d]), d)))
+    return min(
+        orders[1:] or orders, key=lambda order: sum(bool(order) and x.strides[order[-1]] not in (0, 1) for x in reads)
+    )
 
 
 def collapsed(shape: Sequence[int], order: Sequence[int], accesses: Sequence[Strides], folds: Sequence[Fold]) -> list:

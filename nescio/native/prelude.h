@@ -82,7 +82,7 @@ inlined float log1p_f32(float x) {
     }                                                                                                                  \
     inlined T softplus##_(T x, T beta, T threshold) {                                                                  \
         T z = x * beta;                                                                                                \
-        T low = z < threshold ? z : threshold;                                                                         \
+        T low = z > threshold ? threshold : z;                                                                         \
         return z > threshold ? x : log1p##_(exp##_(low)) / beta;                                                       \
     }                                                                                                                  \
     inlined T softplus_backward##_(T g, T x, T beta, T threshold) {                                                    \
@@ -117,26 +117,34 @@ inlined int64_t remainder_i64(int64_t x, int64_t y) {
 
 // ---- products: tiles of M by N vectors or dot products held in registers, what is left over in narrower ones ----
 
-#define VECTOR 64 // bytes
+#define ROW 64 // bytes: rows of a tile are stretches of so many
+#if defined(__AVX512F__)
+#define VECTOR 64
+#elif defined(__AVX__)
+#define VECTOR 32
+#else
+#define VECTOR 16
+#endif
+#define PER (ROW / VECTOR)
 
 #define PRODUCTS(T, _, W)                                                                                              \
     typedef T vector##_ __attribute__((vector_size(VECTOR), aligned(sizeof(T)), may_alias));                           \
-    /* C[:, j] = sum_p A[:, p] B[p, j], columns of A and C whole vectors: `ap`, `cj` between columns */                \
+    /* C[:, j] = sum_p A[:, p] B[p, j], columns of A and C in whole rows of a tile: `ap`, `cj` between columns */        \
     inlined void columns##_(                                                                                           \
         const int M, const int N, long k, const T *a, long ap, const T *b, long bp, long bj, T *c, long cj             \
     ) {                                                                                                                \
-        vector##_ sum[4][6];                                                                                           \
-        for (int i = 0; i < M; i++)                                                                                    \
+        vector##_ sum[4 * PER][6];                                                                                     \
+        for (int i = 0; i < M * PER; i++)                                                                              \
             for (int j = 0; j < N; j++) sum[i][j] = (vector##_){0};                                                    \
         for (long p = 0; p < k; p++) {                                                                                 \
-            vector##_ x[4];                                                                                            \
-            for (int i = 0; i < M; i++) x[i] = *(const vector##_ *)(a + p * ap + i * W);                               \
+            vector##_ x[4 * PER];                                                                                      \
+            for (int i = 0; i < M * PER; i++) x[i] = *(const vector##_ *)(a + p * ap + i * W);                         \
             for (int j = 0; j < N; j++) {                                                                              \
                 T y = b[p * bp + j * bj];                                                                              \
-                for (int i = 0; i < M; i++) sum[i][j] += x[i] * y;                                                     \
+                for (int i = 0; i < M * PER; i++) sum[i][j] += x[i] * y;                                               \
             }                                                                                                          \
         }                                                                                                              \
-        for (int i = 0; i < M; i++)                                                                                    \
+        for (int i = 0; i < M * PER; i++)                                                                              \
             for (int j = 0; j < N; j++) *(vector##_ *)(c + j * cj + i * W) = sum[i][j];                                \
     }                                                                                                                  \
     /* C[i, j] = sum_p A[i, p] B[p, j], rows of A and columns of B without gaps */                                     \
@@ -165,8 +173,8 @@ inlined int64_t remainder_i64(int64_t x, int64_t y) {
             }                                                                                                          \
     }
 
-PRODUCTS(float, _f32, 16)
-PRODUCTS(double, _f64, 8)
+PRODUCTS(float, _f32, (VECTOR / 4))
+PRODUCTS(double, _f64, (VECTOR / 8))
 
 // ---- X of A X = B, in the place of B; A (m, m) is triangular, its lower half or its upper ----
 

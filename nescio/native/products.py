@@ -15,7 +15,9 @@ from nescio.native.loops import Step, Writer
 from nescio.native.places import LANE, Buffer, Unsupported, Value, dense, whole_vectors
 
 COPY = 8  # multiplications that take as long as copying a number askew
-TILES = {"columns": (4, 6), "dots": (4, 4)}  # vectors along the rows by columns; rows by columns
+WIDE = torch.backends.cpu.get_cpu_capability() == "AVX512"  # 32 registers of 64 bytes; else tiles fit into 16 of 32
+TILES = {"columns": (4, 6), "dots": (4, 4)} if WIDE else {"columns": (2, 2), "dots": (3, 3)}
+# of columns: stretches of 64 bytes along the rows, by columns; of dots: rows by columns
 
 
 def product(a: Value, b: Value, pack: Callable[[Value, int], Value]) -> tuple[Value, Step]:

@@ -16,7 +16,7 @@ from torch.fx import Node
 
 from nescio.native.graph import like
 from nescio.native.loops import MANY, Fold, Pending, Step, written
-from nescio.native.places import Access, Buffer, Value, dense
+from nescio.native.places import Access, Buffer, Unsupported, Value, dense
 
 
 class Filled(NamedTuple):
@@ -84,6 +84,13 @@ class Program:
             return x.value
         assert isinstance(x, Value)
         return x
+
+    def writable(self, x: Any) -> Value:
+        """What may be written into: it is a chain's own, or made anew at each turn."""
+        value = self.value(x)
+        if value.invariant:
+            raise Unsupported("writing into what all chains share")
+        return value
 
     # ---- what waits -------------------------------------------------------------------------------------------
 

@@ -37,7 +37,7 @@ def translated(graph: GraphModule, shared: Sequence[bool]) -> Program:
     written_to = {root(node.args[0]) for node in nodes if mutates(node)}
     program.mutated = [n for n, node in enumerate(inputs) if node in written_to]
     for n, node in enumerate(inputs):
-        program.values[node] = program.argument(like(node), f"x{n}", shared[n] and n not in program.mutated)
+        program.values[node] = program.argument(like(node), f"x{n}", shared[n])
     for node in nodes:
         if node.op == "get_attr":
             program.values[node] = program.constant(getattr(graph, str(node.target)))
@@ -90,8 +90,8 @@ def elementwise(program: Program, node: Node, name: str, given: dict[str, Any]) 
 
 def in_place(program: Program, node: Node, name: str, given: dict[str, Any]) -> Value:
     """An operation on single numbers whose results take the place of its first argument."""
-    new = given["src"] if name == "copy" else elementwise(program, node, name, given)
-    source, into = program.value(new), program.value(given["self"])
+    into = program.writable(given["self"])
+    source = program.value(given["src"] if name == "copy" else elementwise(program, node, name, given))
     program.flush_all()
     program.copy(source.like(source.view.expand(into.view.shape)), into)
     return into

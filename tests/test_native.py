@@ -1,0 +1,409 @@
+"""Code in C does what torch does: each operation, products of every shape, loops, writes and whole networks; or it says that it cannot."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+
+import pytest
+import torch
+from random_nets import random_net
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn import functional
+
+from nescio import Model, fit
+from nescio.compiled import Compiled
+from nescio.infer import HMC, MAP
+from nescio.laws import Normal
+from nescio.likelihoods import Categorical, Gaussian
+from nescio.native import Chainwise, Unsupported, build, chainwise
+from nescio.nets import mlp
+
+SINGLE, DOUBLE = torch.float32, torch.float64
+Tensors = Sequence[Tensor]
+
+
+def ours(
+    function: Callable[..., tuple[Tensor, ...]],
+    chains: Tensors,
+    others: Tensors = (),
+    times: int | None = None,
+    until: int | None = None,
+) -> tuple[Tensor, ...]:
+    return Chainwise(function, chains, others, times is not None, until)(chains, others, times or 1)
+
+
+# ---- operations on single numbers ------------------------------------------------------------------------------------
+
+UNARY: dict[str, Callable[[Tensor], Tensor]] = {
+    **{name: getattr(torch, name) for name in ("exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "abs", "neg", "sign")},
+    **{name: getattr(torch, name) for name in ("sin", "cos", "erf", "lgamma", "floor", "reciprocal", "square", "relu")},
+    **{name: getattr(torch, name) for name in ("tanh", "sigmoid", "isnan", "isinf", "isfinite", "logical_not")},
+    **{name: getattr(functional, name) for name in ("softplus", "silu", "elu", "leaky_relu", "hardtanh")},
+    **{name: getattr(functional, name) for name in ("logsigmoid", "mish", "softsign", "hardswish", "relu6", "selu")},
+    "gelu": lambda x: functional.gelu(x.clamp(-50, 50)),  # torch's own is NaN at infinity
+    "cubed": lambda x: x**3,
+    "to a power": lambda x: x.abs() ** 1.7,
+    "inverse root": lambda x: x**-0.5,
+    "clamped": lambda x: x.clamp(-1.5, 2.0),
+    "clamped above": lambda x: x.clamp(max=0.3),
+    "whole": lambda x: x.nan_to_num(0, 0, 0).clamp(-100, 100).long(),
+    "true": lambda x: x > 0.5,
+    "remainder": lambda x: torch.remainder(x, 0.7),
+}
+BINARY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    **{name: getattr(torch, name) for name in ("add", "sub", "mul", "div", "maximum", "minimum", "logaddexp", "rsub")},
+    **{name: getattr(torch, name) for name in ("eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or")},
+    "where": lambda a, b: torch.where(a > b, a, 2.0),
+    "with a number": lambda a, b: torch.add(a, b, alpha=3) - 1.5 / b,
+    "power": lambda a, b: a.abs() ** b,
+    "remainder": lambda a, b: torch.remainder(a, b.abs() + 0.1),
+}
+SPECIAL = [0.0, -0.0, 1.0, -1.0, torch.inf, -torch.inf, torch.nan, 1e-30, -1e-30, 1e30, 89.0, -104.0, 1e-42, 0.5, 2.0]
+
+
+def numbers(dtype: torch.dtype) -> Tensor:
+    """Two chains of what is usual, and what is not."""
+    usual = torch.cat([torch.randn(40, dtype=DOUBLE), torch.logspace(-8, 1.9, 40, dtype=DOUBLE)])
+    return torch.cat([usual, -usual, torch.tensor(SPECIAL, dtype=DOUBLE)]).to(dtype).expand(2, -1).clone()
+
+
+def assert_right(got: Tensor, wanted: Tensor, units: float) -> None:
+    """To some units of the last place, relative to the number and to one: functions near a zero of theirs lose digits, in torch as here."""
+    assert got.shape == wanted.shape and got.dtype == wanted.dtype
+    if not wanted.is_floating_point():
+        assert torch.equal(got, wanted)
+        return
+    assert torch.equal(got.isnan(), wanted.isnan())
+    room = units * torch.finfo(wanted.dtype).eps * (1 + wanted.abs())
+    near = (got - wanted).abs() <= room
+    tiny = torch.finfo(wanted.dtype).max / 2  # overflow may come a unit earlier
+    assert bool((near | wanted.isnan() | (got == wanted) | ((got.abs() > tiny) & (wanted.abs() > tiny))).all())
+
+
+@pytest.mark.parametrize("dtype", [SINGLE, DOUBLE])
+@pytest.mark.parametrize("name", list(UNARY))
+def test_functions_of_one_number(name: str, dtype: torch.dtype) -> None:
+    x, function = numbers(dtype), UNARY[name]
+    (got,) = ours(lambda x: (function(x),), [x])
+    assert_right(got, function(x), 16)
+
+
+@pytest.mark.parametrize("dtype", [SINGLE, DOUBLE])
+@pytest.mark.parametrize("name", list(BINARY))
+def test_functions_of_two_numbers(name: str, dtype: torch.dtype) -> None:
+    x, function = numbers(dtype), BINARY[name]
+    a, b = x, x[:, torch.randperm(x.shape[1])]
+    (got,) = ours(lambda a, b: (function(a, b),), [a, b])
+    assert_right(got, function(a, b), 64)
+
+
+def test_whole_numbers_and_truth() -> None:
+    n, m = torch.randint(-20, 20, (2, 30)), torch.randint(1, 5, (2, 30))
+
+    def function(n: Tensor, m: Tensor) -> tuple[Tensor, ...]:
+        odd, some = (n & 1) == 1, n > m
+        return (
+            n + 3 * m,
+            n % m,
+            n << m,
+            n >> 1,
+            ~n,
+            odd & some,
+            odd | some,
+            odd ^ some,
+            ~odd,
+            n * 0.5,
+            n.double(),
+            n / m,
+        )
+
+    for got, wanted in zip(ours(function, [n, m]), function(n, m), strict=True):
+        assert_right(got, wanted, 2)
+
+
+@pytest.mark.parametrize("dtype", [SINGLE, DOUBLE])
+def test_logarithms_and_exponentials_to_the_last_digits(dtype: torch.dtype) -> None:
+    """Relative to themselves, over the whole range."""
+    x = torch.logspace(-37, 37, 20_001, dtype=DOUBLE).to(dtype)[None]
+    t = torch.linspace(-87, 88, 20_001, dtype=DOUBLE).to(dtype)[None]
+    log, log1p, exp = ours(lambda x, t: (x.log(), x.log1p(), t.exp()), [x, t])
+    for got, wanted in ((log, x.double().log()), (log1p, x.double().log1p()), (exp, t.double().exp())):
+        assert bool(((got.double() - wanted).abs() <= 4 * torch.finfo(dtype).eps * wanted.abs()).all())
+
+
+# ---- sums, views, indices, products ----------------------------------------------------------------------------------
+
+
+def test_a_long_sum_of_single_numbers_is_right() -> None:
+    """Number after number in single precision the sum of a million 0.1 is off by 1%."""
+    (got,) = ours(lambda x: (x.sum(1),), [torch.full((1, 1_000_000), 0.1)])
+    assert float(got) == pytest.approx(100_000, rel=1e-7)
+
+
+@pytest.mark.parametrize("dims", [(1,), (2,), (3,), (1, 2), (1, 3), (2, 3), (1, 2, 3)])
+def test_reductions(dims: tuple[int, ...]) -> None:
+    x = torch.randn(2, 5, 19, 33)
+    functions: list[Callable[[Tensor], Tensor]] = [
+        lambda x: x.sum(dims),
+        lambda x: x.mean(dims, keepdim=True),
+        lambda x: x.amax(dims),
+        lambda x: x.amin(dims),
+        lambda x: torch.linalg.vector_norm(x, dim=dims),
+        lambda x: x.logsumexp(dims),
+        lambda x: (x > 2).sum(dims),
+        lambda x: (x - x.mean(dims, keepdim=True)).square().sum(dims),
+        lambda x: x.permute(0, 3, 1, 2).exp().sum(dims),
+    ]
+    for got, function in zip(ours(lambda x: tuple(f(x) for f in functions), [x]), functions, strict=True):
+        torch.testing.assert_close(got, function(x), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [SINGLE, DOUBLE])
+@pytest.mark.parametrize("seed", range(12))
+def test_products_of_every_shape(seed: int, dtype: torch.dtype) -> None:
+    """Whole vectors and what is left over, as they lie and turned, slices of wider ones and constants."""
+    chance = random.Random(seed)
+    m, n, k = (chance.choice([1, 2, 3, 5, 7, 8, 15, 16, 17, 31, 33, 64, 65, 130]) for _ in range(3))
+    a, b, c = (torch.randn(3, p, q, dtype=dtype) for p, q in ((m, k), (k, n), (n, m + 3)))
+    fixed = torch.randn(k, n, dtype=dtype)
+
+    def function(a: Tensor, b: Tensor, c: Tensor, fixed: Tensor) -> tuple[Tensor, ...]:
+        ab, part = a @ b, c[:, :, 2 : 2 + m]
+        return (
+            ab,
+            a @ fixed,
+            (b.mT @ a.mT),
+            part @ ab.tanh(),
+            part.mT @ b.mT,
+            fixed.mT @ a.mT,
+            functional.linear(a, fixed.mT),
+        )
+
+    for got, wanted in zip(ours(function, [a, b, c], [fixed]), function(a, b, c, fixed), strict=True):
+        torch.testing.assert_close(
+            got, wanted, rtol=1e-4 if dtype == SINGLE else 1e-12, atol=1e-4 if dtype == SINGLE else 1e-11
+        )
+
+
+def test_triangular_systems() -> None:
+    a, b = torch.randn(2, 6, 6, dtype=DOUBLE) + 5 * torch.eye(6, dtype=DOUBLE), torch.randn(2, 6, 4, dtype=DOUBLE)
+
+    def function(a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
+        solve = torch.linalg.solve_triangular
+        lower, upper, unit = (
+            solve(a, b, upper=False),
+            solve(a, b, upper=True),
+            solve(a, b, upper=False, unitriangular=True),
+        )
+        return lower, upper, unit, solve(a, b.mT, upper=True, left=False), solve(a, b.mT, upper=False, left=False)
+
+    for got, wanted in zip(ours(function, [a, b]), function(a, b), strict=True):
+        torch.testing.assert_close(got, wanted, rtol=1e-10, atol=1e-10)
+
+
+def test_views_and_pieces() -> None:
+    x, i = torch.randn(2, 6, 5), torch.randint(-6, 6, (2, 4))
+
+    def function(x: Tensor, i: Tensor) -> tuple[Tensor, ...]:
+        y = x.mT.reshape(len(x), 3, 10)[:, ::2, 3:]
+        parts = torch.cat([x[:, 1:3], x.flip(1)[:, :2], x[:, :0]], 1)
+        rows = x[torch.arange(len(x))[:, None], i]
+        z = torch.where(x.diagonal(dim1=1, dim2=2)[:, :, None] > 0, x[:, :5], 0.0)
+        return (
+            y.exp(),
+            parts,
+            rows,
+            torch.stack([x, -x], 2).flatten(1),
+            z,
+            x.select(1, 2).unsqueeze(1).expand(-1, 3, -1),
+            i % 6,
+        )
+
+    for got, wanted in zip(ours(function, [x, i]), function(x, i), strict=True):
+        torch.testing.assert_close(got, wanted)
+
+
+def test_numbers_that_are_gathered_and_scattered() -> None:
+    x, i, v = torch.randn(2, 6), torch.randint(0, 6, (2, 9)), torch.randn(2, 9)
+
+    def function(x: Tensor, i: Tensor, v: Tensor) -> tuple[Tensor, ...]:
+        chain = torch.arange(len(x))[:, None]
+        added = x.index_put((chain, i), v, accumulate=True)  # several to one place
+        return (
+            x.gather(1, i),
+            x.scatter_add(1, i, v),
+            added,
+            functional.embedding(i[0], x.mT)[None].expand(len(x), -1, -1)[:, :, :1],
+        )
+
+    for got, wanted in zip(ours(function, [x, i, v])[:3], function(x, i, v)[:3], strict=True):
+        torch.testing.assert_close(got, wanted)
+
+
+def test_an_index_that_is_not_there_is_an_error() -> None:
+    """Code that was made for rows that fit meets rows that do not."""
+    net = nn.Embedding(5, 2)
+    code = Chainwise(
+        lambda w, i: (functional.embedding(i, w[0])[None],), [net.weight.detach()[None]], [torch.arange(5)], False, None
+    )
+    torch.testing.assert_close(
+        code([net.weight.detach()[None]], [torch.tensor([4, 3, 2, 1, 0])], 1)[0][0], net.weight.detach().flip(0)
+    )
+    for wrong in (5, -6, 2**40):
+        with pytest.raises(IndexError, match="out of range"):
+            code([net.weight.detach()[None]], [torch.tensor([0, 1, wrong, 2, 3])], 1)
+
+
+# ---- loops and writes ------------------------------------------------------------------------------------------------
+
+
+def test_each_chain_goes_on_as_long_as_it_is_told() -> None:
+    def turn(n: Tensor, going: Tensor, last: Tensor) -> tuple[Tensor, ...]:
+        return n + 1, n + 1 < last
+
+    last = torch.tensor([3.0, 1, 7, 50])
+    n, going = ours(turn, [torch.zeros(4), torch.tensor([True, True, True, False]), last], times=20, until=1)
+    assert n.tolist() == [3, 1, 7, 0] and not going.any()
+    assert ours(turn, [torch.zeros(4), torch.ones(4, dtype=torch.bool), last], times=5)[0].tolist() == [5.0] * 4
+
+
+def test_results_may_change_places() -> None:
+    a, b = torch.randn(3, 4), torch.randn(3, 4)
+    x, y = ours(lambda a, b: (b, a + b), [a, b], times=3)
+    torch.testing.assert_close(x, 2 * b + a)
+    torch.testing.assert_close(y, 3 * b + 2 * a)
+    with pytest.raises(Unsupported, match="do not fit"):
+        ours(lambda a, b: (b[:, :1], a), [a, b], times=2)
+
+
+def test_what_was_read_before_a_write_stays() -> None:
+    """Copies and sums of a tensor that is then written to; views of it change with it."""
+
+    def turn(x: Tensor, at: Tensor) -> tuple[Tensor, ...]:
+        before, copy, view = 2 * x, x.clone(), x[:, 1:]
+        x.index_copy_(1, at[0, :1], torch.full_like(x[:, :1], 7))
+        own = copy.clone()
+        own.index_put_((torch.arange(len(x))[:, None], at), torch.full_like(x[:, :1], 9))
+        return before, copy, view.clone(), own, x.sum(1)
+
+    x, y, at = torch.randn(2, 5), torch.empty(2, 5), torch.full((2, 1), 3)
+    y.copy_(x)
+    for got, wanted in zip(ours(turn, [x, at]), turn(y, at), strict=True):
+        torch.testing.assert_close(got, wanted)
+    assert torch.equal(x, y) and x[:, 3].tolist() == [7.0, 7.0]
+
+
+def test_buffers_that_count_are_counted() -> None:
+    """A norm in training, whose statistics change: copies of them, in place."""
+    net = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Tanh(), nn.Linear(4, 2))
+    named, x = {**dict(net.named_parameters()), **dict(net.named_buffers())}, torch.randn(8, 3)
+
+    def function(*given: Tensor) -> tuple[Tensor, ...]:
+        own = {name: t[0].clone() for name, t in zip(named, given, strict=False)}
+        f = functional_call(net, own, (given[-1],))
+        return f.detach()[None], *(own[name].detach()[None] for name, _ in net.named_buffers())
+
+    start = [t.detach()[None] for t in named.values()]
+    got, wanted = ours(function, start, [x]), function(*start, x)
+    for a, b in zip(got, wanted, strict=True):
+        torch.testing.assert_close(a, b)
+    assert int(got[-1]) == 1 and not torch.equal(got[1], start[-3])
+
+
+def test_what_all_chains_share_is_not_written_to() -> None:
+    x, table = torch.randn(3, 2), torch.zeros(2)
+    for function in (lambda x, t: (t.add_(1) + x,), lambda x, t: (torch.zeros(2).add_(x[0])[None] + x,)):
+        with pytest.raises(Unsupported):
+            ours(function, [x], [table])
+    assert not table.any()
+
+
+# ---- networks --------------------------------------------------------------------------------------------------------
+
+
+def slopes(net: nn.Module, x: Tensor) -> tuple[list[Tensor], Callable[..., tuple[Tensor, ...]]]:
+    names, start = zip(*net.named_parameters(), strict=True)
+
+    def function(*given: Tensor) -> tuple[Tensor, ...]:
+        leaves = [g[0].detach().requires_grad_() for g in given[: len(names)]]
+        value = functional_call(net, dict(zip(names, leaves, strict=True)), (given[-1],)).square().mean()
+        return value.detach()[None], *(s[None] for s in torch.autograd.grad(value, leaves))
+
+    return [p.detach()[None] for p in start], function
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_gradients_of_random_networks(seed: int) -> None:
+    """In double precision sums in another order differ by 1e-12; convolutions are refused, and nothing else."""
+    torch.manual_seed(seed)
+    net, x = random_net(seed)
+    net, x = net.double().eval(), x.double()
+    start, function = slopes(net, x)
+    try:
+        got = ours(function, start, [x])
+    except Unsupported as error:
+        assert "convolution" in str(error) and any(isinstance(m, nn.Conv2d) for m in net.modules())
+        return
+    for a, b in zip(got, function(*start, x), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-11)
+
+
+def test_some_random_networks_have_no_convolutions() -> None:
+    nets = [random_net(seed)[0] for seed in range(60)]
+    assert sum(not any(isinstance(m, nn.Conv2d) for m in net.modules()) for net in nets) >= 10
+
+
+@pytest.mark.parametrize("norm", [nn.LayerNorm(6), nn.BatchNorm1d(6).eval(), nn.Identity()], ids=repr)
+def test_posteriors_of_networks_with_norms(norm: nn.Module) -> None:
+    x, labels = torch.randn(40, 4), torch.randint(0, 3, (40,))
+    model = Model(
+        nn.Sequential(nn.Linear(4, 6), norm, nn.GELU(), nn.Linear(6, 3)).double(), Normal(0, 1), Categorical()
+    )
+    plain, quick = (
+        fit(model, (x.double(), labels), 2 * HMC(draws=6, warmup=2, leapfrog=3), compile=c) for c in (False, True)
+    )
+    assert quick.info["compiled"] is True
+    torch.testing.assert_close(quick.theta, plain.theta, rtol=1e-6, atol=1e-6)
+
+
+# ---- where it is not for ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("patch", "says"),
+    [
+        (lambda m: m.setattr(chainwise, "compiler", lambda: None), "no C compiler"),
+        (lambda m: m.setattr(build, "FLAGS", ("--no-such-flag", "-shared")), "no-such-flag"),
+        (lambda m: m.setattr(chainwise, "PRELUDE", build.PRELUDE.with_name("build.py")), ""),
+    ],
+    ids=["no compiler", "a compiler that fails", "text that is no C"],
+)
+def test_without_a_compiler_runs_are_plain_and_say_so(
+    patch: Callable[[pytest.MonkeyPatch], None], says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patch(monkeypatch)
+    build.built.cache_clear()
+    code = Compiled(lambda x: (x.tanh(),), compiler=False)
+    x = torch.randn(3, 2)
+    assert torch.equal(code([x], [])[0], x.tanh())
+    assert code.note is not None and code.note.startswith("Unsupported") and says in code.note
+
+
+def test_a_product_that_all_cores_share_is_left_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chainwise, "ALONE", 10.0)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    a, b = torch.randn(1, 3, 4), torch.randn(4, 5)
+    with pytest.raises(Unsupported, match="all cores"):
+        Chainwise(lambda a, b: (a @ b,), [a], [b], False, None)
+    assert Chainwise(lambda a, b: (a @ b,), [a.expand(2, -1, -1)], [b], False, None)
+
+
+def test_runs_of_some_length_are_written_in_c_though_no_other_compiler_pays() -> None:
+    x, y = torch.randn(20, 3), torch.randn(20, 1)
+    model = Model(mlp(3, 4, 1), Normal(0, 1), Gaussian(0.5))
+    assert fit(model, (x, y), MAP(epochs=1600, batch_size=20)).info["compiled"] is True
+    assert "compiled" not in fit(model, (x, y), MAP(epochs=100, batch_size=20)).info
+    conv = Model(nn.Sequential(nn.Conv1d(1, 2, 2), nn.Flatten(), nn.Linear(4, 1)), Normal(0, 1), Gaussian(0.5))
+    assert "convolution" in str(fit(conv, (x[:, None], y), MAP(epochs=1600, batch_size=20)).info["compiled"])
