@@ -14,6 +14,7 @@ import faults_laplace
 import faults_laws
 import faults_marginal
 import faults_mclmc
+import faults_native
 import faults_nuts
 import faults_predictive
 import faults_report
@@ -31,6 +32,7 @@ FAULTS: list[Fault] = [
     *faults_samplers.FAULTS,
     *faults_nuts.FAULTS,
     *faults_mclmc.FAULTS,
+    *faults_native.FAULTS,
     *faults_diagnose.FAULTS,
     *faults_store.FAULTS,
     *faults_resume.FAULTS,

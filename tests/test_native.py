@@ -17,7 +17,7 @@ from nescio.compiled import Compiled
 from nescio.infer import HMC, MAP
 from nescio.laws import Normal
 from nescio.likelihoods import Categorical, Gaussian
-from nescio.native import Chainwise, Unsupported, build, chainwise
+from nescio.native import Chainwise, Unsupported, build, chainwise, products
 from nescio.nets import mlp
 
 SINGLE, DOUBLE = torch.float32, torch.float64
@@ -187,6 +187,20 @@ def test_products_of_every_shape(seed: int, dtype: torch.dtype) -> None:
         )
 
 
+@pytest.mark.parametrize("dtype", [SINGLE, DOUBLE])
+def test_products_that_are_few_long_sums(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds, tiled = [], products.tiled
+    monkeypatch.setattr(products, "tiled", lambda kind, *given: (kinds.append(kind), tiled(kind, *given))[1])
+    x = torch.zeros(1, 1, dtype=dtype)
+    for m, n, k in ((3, 2, 130), (5, 3, 531), (2, 6, 33), (7, 7, 999)):
+        a, b = torch.randn(m, k, dtype=dtype), torch.randn(k, n, dtype=dtype)
+        (got,) = ours(lambda x, a, b: (x[:, :, None] + a @ b,), [x], [a, b])
+        torch.testing.assert_close(
+            got[0], a @ b, rtol=1e-4 if dtype == SINGLE else 1e-12, atol=1e-4 if dtype == SINGLE else 1e-11
+        )
+    assert kinds.count("dots") >= 3
+
+
 def test_triangular_systems() -> None:
     a, b = torch.randn(2, 6, 6, dtype=DOUBLE) + 5 * torch.eye(6, dtype=DOUBLE), torch.randn(2, 6, 4, dtype=DOUBLE)
 
@@ -271,6 +285,8 @@ def test_each_chain_goes_on_as_long_as_it_is_told() -> None:
 
 def test_results_may_change_places() -> None:
     a, b = torch.randn(3, 4), torch.randn(3, 4)
+    x, y = ours(lambda a, b: (b, a), [a, b], times=3)
+    assert torch.equal(x, b) and torch.equal(y, a)
     x, y = ours(lambda a, b: (b, a + b), [a, b], times=3)
     torch.testing.assert_close(x, 2 * b + a)
     torch.testing.assert_close(y, 3 * b + 2 * a)

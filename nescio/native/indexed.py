@@ -9,7 +9,7 @@ import torch
 from torch.fx import Node
 
 from nescio.native.graph import like
-from nescio.native.loops import Pending
+from nescio.native.pending import Pending
 from nescio.native.places import Access, Unsupported, Value
 from nescio.native.program import Program
 

@@ -131,7 +131,8 @@ inlined int64_t remainder_i64(int64_t x, int64_t y) {
     typedef T vector##_ __attribute__((vector_size(VECTOR), aligned(sizeof(T)), may_alias));                           \
     /* C[:, j] = sum_p A[:, p] B[p, j], columns of A and C in whole rows of a tile: `ap`, `cj` between columns */        \
     inlined void columns##_(                                                                                           \
-        const int M, const int N, long k, const T *a, long ap, const T *b, long bp, long bj, T *c, long cj             \
+        const int M, const int N, long k, const T *a, const T *b, T *c, long ai, long ap, long bp, long bj, long ci,   \
+        long cj                                                                                                        \
     ) {                                                                                                                \
         vector##_ sum[4 * PER][6];                                                                                     \
         for (int i = 0; i < M * PER; i++)                                                                              \
@@ -149,7 +150,8 @@ inlined int64_t remainder_i64(int64_t x, int64_t y) {
     }                                                                                                                  \
     /* C[i, j] = sum_p A[i, p] B[p, j], rows of A and columns of B without gaps */                                     \
     inlined void dots##_(                                                                                              \
-        const int M, const int N, long k, const T *a, long ai, const T *b, long bj, T *c, long ci, long cj             \
+        const int M, const int N, long k, const T *a, const T *b, T *c, long ai, long ap, long bp, long bj, long ci,   \
+        long cj                                                                                                        \
     ) {                                                                                                                \
         vector##_ sum[4][4];                                                                                           \
         long whole = k / W * W;                                                                                        \
@@ -171,6 +173,18 @@ inlined int64_t remainder_i64(int64_t x, int64_t y) {
                 for (long p = whole; p < k; p++) total += a[i * ai + p] * b[j * bj + p];                               \
                 c[i * ci + j * cj] = total;                                                                            \
             }                                                                                                          \
+    }
+
+/* Many tiles of one size: `some` beside each other, `others` above each other. A function for each size that is used, for compiling
+   one takes long. */
+#define TILES(kind, T, E, M, N)                                                                                        \
+    static __attribute__((noinline)) void kind##E##_##M##_##N(                                                         \
+        long some, long others, long k, const T *a, const T *b, T *c, long ai, long ap, long bp, long bj, long ci,     \
+        long cj                                                                                                        \
+    ) {                                                                                                                \
+        for (long j = 0; j < others; j++)                                                                              \
+            for (long i = 0; i < some; i++)                                                                            \
+                kind##E(M, N, k, a + i * M * ai, b + j * N * bj, c + i * M * ci + j * N * cj, ai, ap, bp, bj, ci, cj); \
     }
 
 PRODUCTS(float, _f32, (VECTOR / 4))

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import torch
 
 from nescio.native.elementwise import TYPES
-from nescio.native.loops import Step, Writer
+from nescio.native.pending import Step, Writer
 from nescio.native.places import LANE, Buffer, Unsupported, Value, dense, whole_vectors
 
 COPY = 8  # multiplications that take as long as copying a number askew
@@ -62,19 +62,14 @@ def tiled(kind: str, a: Value, b: Value, c: Value, m: int, n: int, k: int) -> St
     scale = lane if kind == "columns" else 1
     (ai, ap), (bp, bj), (ci, cj) = (v.view.stride() for v in (a, b, c))
     ai, ci = (scale, scale) if kind == "columns" else (ai, ci)
+    steps = (ai, ap, bp, bj, ci, cj)
     lines = []
     for i, rows, some in strips(m, TILES[kind][0]):
         for j, columns, others in strips(n, TILES[kind][1]):
-            at = [
-                f"{writer.name(v.buffer)} + {v.view.storage_offset()}{step}"
-                for v, step in ((a, f" + i * {ai}"), (b, f" + j * {bj}"), (c, f" + i * {ci} + j * {cj}"))
-            ]
-            if kind == "columns":
-                call = f"columns{ending}({rows}, {columns}, {k}, {at[0]}, {ap}, {at[1]}, {bp}, {bj}, {at[2]}, {cj});"
-            else:
-                call = f"dots{ending}({rows}, {columns}, {k}, {at[0]}, {ai}, {at[1]}, {bj}, {at[2]}, {ci}, {cj});"
-            lines.append(f"for (long j = {j}; j < {j + columns * others}; j += {columns})")
-            lines.append(f"for (long i = {i}; i < {i + rows * some}; i += {rows}) {call}")
+            firsts = ((a, i * ai), (b, j * bj), (c, i * ci + j * cj))
+            at = [f"{writer.name(v.buffer)} + {v.view.storage_offset() + first}" for v, first in firsts]
+            given = ", ".join(map(str, (some, others, k, *at, *steps)))
+            lines.append(f"{kind}{ending}_{rows}_{columns}({given});")
     return Step("\n".join(lines), tuple(writer.buffers))
 
 

@@ -15,8 +15,11 @@ from torch import Tensor
 from torch.fx import Node
 
 from nescio.native.graph import like
-from nescio.native.loops import MANY, Fold, Pending, Step, written
+from nescio.native.loops import written
+from nescio.native.pending import Fold, Pending, Step
 from nescio.native.places import Access, Buffer, Unsupported, Value, dense
+
+MANY = 256  # terms of a sum in single precision: of more the sum is in double
 
 
 class Filled(NamedTuple):

@@ -13,7 +13,7 @@ from torch.fx import GraphModule, Node
 from nescio.native import indexed
 from nescio.native.elementwise import COMPARISONS, template
 from nescio.native.graph import arguments, like, mutates, name_of, needed, root
-from nescio.native.loops import Pending
+from nescio.native.pending import Pending
 from nescio.native.places import Access, Unsupported, Value
 from nescio.native.products import product, solved
 from nescio.native.program import Filled, Folded, Program

@@ -8,12 +8,15 @@ in the memory near a core; buffers whose lives do not meet share their room.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from nescio.native.loops import Pending, Step, written
+from nescio.native.elementwise import TYPES
+from nescio.native.loops import written
+from nescio.native.pending import Pending, Step
 from nescio.native.places import LANE, Buffer, Unsupported, Value
 from nescio.native.program import Program
 
@@ -50,7 +53,15 @@ def text(
     if until is not None:
         lines.append(f"if (!*(_Bool *)x{until}) break;")
     lines += map(block, body)
-    return "\n".join([*lines, "}", "}", "return outside;", "}", ""]), room
+    lines += ["}", "}", "return outside;", "}", ""]
+    return "\n".join([*tiles("\n".join(lines)), *lines]), room
+
+
+def tiles(text: str) -> list[str]:
+    """A function for each size of tile that is called for (prelude.h)."""
+    kinds = {ending: kind for kind, ending in TYPES.values()}
+    sizes = sorted(set(re.findall(r"\b(columns|dots)(_f32|_f64)_(\d)_(\d)\(", text)))
+    return [f"TILES({kind}, {kinds[ending]}, {ending}, {m}, {n})" for kind, ending, m, n in sizes]
 
 
 def last(value: Value, name: str) -> Step:
