@@ -13,7 +13,6 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from threading import Lock
 from typing import Any, final
 
 import torch
@@ -52,8 +51,7 @@ class Compiled:
         self.alone: dict[Any, Chainwise | None] = {}  # code for one chain at a time
         self.width = 0
         self.note = refused
-        self.left = ""  # why there is no code of our own
-        self.making = Lock()  # blocks of chains meet a new shape at the same time
+        self.left: str | None = None  # why there is no code of our own
 
     def __call__(
         self, chains: Sequence[Tensor], others: Sequence[Tensor], times: int | None = None, until: int | None = None
@@ -76,11 +74,10 @@ class Compiled:
             chains = [x[padding] for x in chains]
         inputs = [*chains, *others, *(draw() for draw in self.draws)]
         key = (times is None, *(x.shape for x in inputs))
-        with self.making:
-            version = self.versions.get(key)
-            if version is None:
-                with untouched(inputs[0].device):  # a run that is resumed makes its code at another step
-                    version = self.versions[key] = self.make(inputs, times is not None, until)
+        version = self.versions.get(key)
+        if version is None:
+            with untouched(inputs[0].device):  # a run that is resumed makes its code at another step
+                version = self.versions[key] = self.make(inputs, times is not None, until)
         out = version(inputs, times or 1)
         return out if width == rows else tuple(x[:rows] for x in out)
 
@@ -89,13 +86,13 @@ class Compiled:
     ) -> Chainwise | None:
         """Code of our own, for however many chains; None where it cannot be made, or would not be right."""
         if chains[0].is_cuda or self.draws:
+            self.left = "random numbers are drawn inside"
             return None
-        key = (fed, *(x.shape[1:] for x in chains), *(x.shape for x in others))
-        with self.making:
-            if key not in self.alone:
-                with untouched(chains[0].device):
-                    self.alone[key] = self.make_chainwise(chains, others, fed, until)
-            return self.alone[key]
+        key = (fed, until, *((x.dtype, x.shape[1:]) for x in chains), *((x.dtype, x.shape) for x in others))
+        if key not in self.alone:
+            with untouched(chains[0].device):
+                self.alone[key] = self.make_chainwise(chains, others, fed, until)
+        return self.alone[key]
 
     def make_chainwise(
         self, chains: Sequence[Tensor], others: Sequence[Tensor], fed: bool, until: int | None
@@ -124,7 +121,7 @@ class Compiled:
             return looped(self.function, until)
         try:
             version, eps = (machine_code if self.compiler else replayed)(self.function, inputs, fed, until)
-            ours, plain = (  # a loop on the CPU may write into what it is given
+            ours, plain = (  # code may write into what it is given
                 inputs if inputs[0].is_cuda else [x.clone() for x in inputs] for _ in range(2)
             )
             with untouched(inputs[0].device):  # both see the same random numbers

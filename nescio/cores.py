@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
 from typing import TypeVar
 
@@ -19,11 +19,18 @@ Result = TypeVar("Result")
 
 
 def each(tasks: Sequence[Callable[[], Result]]) -> list[Result]:
-    """What they give, in their order."""
+    """What they give, in their order. However this ends, none is at work any more: they may write into what is the caller's."""
     cores = torch.get_num_threads()
     if cores == 1 or len(tasks) == 1:
         return [task() for task in tasks]
-    return [done.result() for done in [workers(cores, os.getpid()).submit(task) for task in tasks]]
+    begun = [workers(cores, os.getpid()).submit(task) for task in tasks]
+    try:
+        return [task.result() for task in begun]
+    except BaseException:
+        for task in begun:
+            task.cancel()
+        wait(begun)
+        raise
 
 
 @cache

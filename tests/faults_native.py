@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -19,6 +19,7 @@ from nescio.native.program import Program
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 PRELUDE = chainwise.PRELUDE.read_text()
+FOLDER = TemporaryDirectory()
 
 
 def text(before: str, after: str) -> Plant:
@@ -26,7 +27,7 @@ def text(before: str, after: str) -> Plant:
     assert before in PRELUDE
 
     def plant(patch: pytest.MonkeyPatch) -> None:
-        path = Path(mkdtemp()) / "prelude.h"
+        path = Path(FOLDER.name, f"{abs(hash(after))}.h")
         path.write_text(PRELUDE.replace(before, after))
         patch.setattr(chainwise, "PRELUDE", path)
 
@@ -39,6 +40,15 @@ def setting(module: Any, name: str, value: Any) -> Plant:
 
 def entry(table: dict[str, Any], name: str, value: Any) -> Plant:
     return lambda patch: patch.setitem(table, name, value)
+
+
+def stored_row_by_row(patch: pytest.MonkeyPatch) -> None:
+    """A column's second vector comes after the next column's first, and writes over it."""
+    start = PRELUDE.index("for (int j = 0; j < N; j++) /*")
+    before = PRELUDE[start : PRELUDE.index("sum[i][j];", start)]
+    first, second = "for (int j = 0; j < N; j++)", "for (int i = 0; i < M * PER; i++)"
+    after = before.replace(first, "FIRST").replace(second, first).replace("FIRST", second)
+    text(before, after)(patch)
 
 
 def writes_come_early(patch: pytest.MonkeyPatch) -> None:
@@ -118,6 +128,12 @@ def check_products() -> None:
         checks.test_products_of_every_shape(seed, torch.float64)
 
 
+def check_narrow() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        for seed in range(4):
+            checks.test_products_where_vectors_are_narrow(seed, 32, patch)
+
+
 def check_dots() -> None:
     with pytest.MonkeyPatch.context() as patch:
         checks.test_products_that_are_few_long_sums(torch.float64, patch)
@@ -135,6 +151,7 @@ def check_sums() -> None:
 
 
 logarithms = partial(checks.test_logarithms_and_exponentials_to_the_last_digits, torch.float32)
+largest = partial(checks.test_the_largest_of_numbers_that_are_none_is_none, "amax")
 networks = partial(checks.test_gradients_of_random_networks, 24)
 early = checks.test_what_was_read_before_a_write_stays
 FAULTS = [
@@ -171,6 +188,8 @@ FAULTS = [
         entry(pending.FOLDS, "amax", ("0", *pending.FOLDS["amax"][1:])),
         check_sums,
     ),
+    Fault("C: NaN is lost among the lanes", text("(b) > (a) || (b) != (b)", "(b) > (a)"), largest),
+    Fault("C: columns stored row by row", stored_row_by_row, check_narrow),
     Fault("C: a norm without its root", norm_without_root, check_sums),
     Fault("C: tiles that are left over", nothing_left_over, check_products),
     Fault(
@@ -184,9 +203,10 @@ FAULTS = [
         checks.test_triangular_systems,
     ),
     Fault("C: negative indices", text("i < 0 ? i + n : i", "i < 0 ? 0 : i"), checks.test_views_and_pieces),
+    Fault("C: negative indices where there are none", text("i < 0 || i >= n", "i < -n || i >= n"), check_indices),
     Fault(
         "C: an index too large",
-        text("j < 0 || j >= n", "j < 0 || j > n"),
+        text("i < 0 || i >= n", "i < 0 || i > n"),
         check_indices,
     ),
     Fault(

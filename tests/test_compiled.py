@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -115,7 +117,7 @@ def torch_threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def test_blocks_run_at_once_each_on_one_core() -> None:
+def test_tasks_run_at_once_each_on_one_core() -> None:
     """Tasks that wait for each other end; in each torch takes one core, and outside as many as before; errors come through."""
     meet = threading.Barrier(3, timeout=60)
     with torch_threads(3):
@@ -124,6 +126,22 @@ def test_blocks_run_at_once_each_on_one_core() -> None:
         assert cores.each([lambda i=i: i * i for i in range(20)]) == [i * i for i in range(20)]
         with pytest.raises(ZeroDivisionError):
             cores.each([lambda: 1, lambda: 1 // 0])
+
+
+def test_nothing_is_at_work_any_more_when_one_task_fails() -> None:
+    """An interrupt comes from outside, as an error here: code that still ran would write into memory that is given back."""
+    begun, ended = [], []
+
+    def slow(i: int) -> None:
+        begun.append(i)
+        time.sleep(0.2)
+        ended.append(i)
+
+    with torch_threads(2), pytest.raises(ZeroDivisionError):
+        cores.each([lambda: 1 // 0, *(partial(slow, i) for i in range(20))])
+    assert 1 <= len(begun) <= 4 and begun == ended
+    time.sleep(0.3)
+    assert len(begun) <= 4
 
 
 @pytest.mark.parametrize("name", ["HMC", "HMC, dense", "MCLMC", "NUTS"])

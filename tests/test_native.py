@@ -101,12 +101,14 @@ def test_functions_of_two_numbers(name: str, dtype: torch.dtype) -> None:
 
 def test_whole_numbers_and_truth() -> None:
     n, m = torch.randint(-20, 20, (2, 30)), torch.randint(1, 5, (2, 30))
+    with pytest.raises(Unsupported, match="may be 0"):
+        ours(lambda n, m: (n % m,), [n, m])
 
     def function(n: Tensor, m: Tensor) -> tuple[Tensor, ...]:
         odd, some = (n & 1) == 1, n > m
         return (
             n + 3 * m,
-            n % m,
+            n % 3,
             n << m,
             n >> 1,
             ~n,
@@ -158,6 +160,47 @@ def test_reductions(dims: tuple[int, ...]) -> None:
     ]
     for got, function in zip(ours(lambda x: tuple(f(x) for f in functions), [x]), functions, strict=True):
         torch.testing.assert_close(got, function(x), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["amax", "amin"])
+def test_the_largest_of_numbers_that_are_none_is_none(kind: str) -> None:
+    """Wherever NaN stands, in a vector's first lane or its last: a density must not lose it."""
+    x = torch.randn(40, 37)
+    x[torch.arange(37), torch.arange(37)] = torch.nan
+    (got,) = ours(lambda x: (getattr(x, kind)(1),), [x])
+    torch.testing.assert_close(got, getattr(x, kind)(1), equal_nan=True)
+    assert int(got.isnan().sum()) == 37
+
+
+NOTHING: list[Callable[..., tuple[Tensor, ...]]] = [
+    lambda x, none: (x[:, 5:].square().sum(1) + x[:, 0],),
+    lambda x, none: (torch.cat([x[:, none], x, x[:, 5:]], 1),),
+    lambda x, none: (x.index_select(1, none).sum(1) + 1,),
+]
+
+
+@pytest.mark.parametrize("function", NOTHING)
+def test_where_there_is_nothing_nothing_is_found(function: Callable[..., tuple[Tensor, ...]]) -> None:
+    """Dimensions of size 0: as in torch, or refused."""
+    x, none = torch.randn(2, 5), torch.empty(0, dtype=torch.long)
+    try:
+        (got,) = ours(function, [x], [none])
+    except Unsupported as error:
+        assert "none" in str(error)
+    else:
+        torch.testing.assert_close(got, function(x, none)[0])
+
+
+@pytest.mark.parametrize("vector", [16, 32])
+@pytest.mark.parametrize("seed", range(6))
+def test_products_where_vectors_are_narrow(seed: int, vector: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on processors without AVX-512: 64 bytes are several vectors."""
+    monkeypatch.setattr(build, "FLAGS", (*build.FLAGS, f"-DVECTOR={vector}"))
+    monkeypatch.setattr(products, "TILES", {"columns": (2, 2), "dots": (3, 3)})
+    build.built.cache_clear()
+    for dtype in (SINGLE, DOUBLE):
+        test_products_of_every_shape(seed, dtype)
+    build.built.cache_clear()
 
 
 @pytest.mark.parametrize("dtype", [SINGLE, DOUBLE])
@@ -240,34 +283,41 @@ def test_views_and_pieces() -> None:
 
 
 def test_numbers_that_are_gathered_and_scattered() -> None:
-    x, i, v = torch.randn(2, 6), torch.randint(0, 6, (2, 9)), torch.randn(2, 9)
+    x, i, v = torch.randn(2, 6), torch.randint(0, 6, (2, 3, 4)), torch.randn(2, 4, 3)
+    words = torch.randint(0, 6, (5, 3))
 
-    def function(x: Tensor, i: Tensor, v: Tensor) -> tuple[Tensor, ...]:
-        chain = torch.arange(len(x))[:, None]
-        added = x.index_put((chain, i), v, accumulate=True)  # several to one place
+    def function(x: Tensor, i: Tensor, v: Tensor, words: Tensor) -> tuple[Tensor, ...]:
+        chain, flat, table = torch.arange(len(x))[:, None], i.flatten(1), torch.stack([x, -x], 2)
+        added = x.index_put((chain, flat), v.flatten(1), accumulate=True)  # several to one place
+        turned = x.index_put((chain[:, None], i.mT), v, accumulate=True)  # indices that lie askew
+        found = torch.stack([functional.embedding(words.T, rows) for rows in table])
         return (
-            x.gather(1, i),
-            x.scatter_add(1, i, v),
+            x.gather(1, flat),
+            x.scatter_add(1, flat, v.flatten(1)),
             added,
-            functional.embedding(i[0], x.mT)[None].expand(len(x), -1, -1)[:, :, :1],
+            turned,
+            found,
+            x.index_select(1, words[0]),
         )
 
-    for got, wanted in zip(ours(function, [x, i, v])[:3], function(x, i, v)[:3], strict=True):
+    for got, wanted in zip(ours(function, [x, i, v], [words]), function(x, i, v, words), strict=True):
         torch.testing.assert_close(got, wanted)
 
 
 def test_an_index_that_is_not_there_is_an_error() -> None:
-    """Code that was made for rows that fit meets rows that do not."""
-    net = nn.Embedding(5, 2)
-    code = Chainwise(
-        lambda w, i: (functional.embedding(i, w[0])[None],), [net.weight.detach()[None]], [torch.arange(5)], False, None
-    )
-    torch.testing.assert_close(
-        code([net.weight.detach()[None]], [torch.tensor([4, 3, 2, 1, 0])], 1)[0][0], net.weight.detach().flip(0)
-    )
-    for wrong in (5, -6, 2**40):
-        with pytest.raises(IndexError, match="out of range"):
-            code([net.weight.detach()[None]], [torch.tensor([0, 1, wrong, 2, 3])], 1)
+    """Code that was made for rows that fit meets rows that do not. Negative ones are counted from the end by x[i], and by nothing else."""
+    table, fits = torch.randn(1, 5, 2), torch.tensor([4, 3, 2, 1, 0])
+    for function, wrongs in (
+        (lambda w, i: (functional.embedding(i, w[0])[None],), (5, -1, -6, 2**40)),
+        (lambda w, i: (w.index_select(1, i),), (5, -1)),
+        (lambda w, i: (w.gather(1, i[None, :, None].expand(-1, -1, 2)),), (5, -1)),
+        (lambda w, i: (w[:, i],), (5, -6)),
+    ):
+        code = Chainwise(function, [table], [torch.arange(5)], False, None)
+        torch.testing.assert_close(code([table], [fits], 1)[0], table.flip(1))
+        for wrong in wrongs:
+            with pytest.raises(IndexError, match="out of range"):
+                code([table], [torch.tensor([0, 1, wrong, 2, 3])], 1)
 
 
 # ---- loops and writes ------------------------------------------------------------------------------------------------
@@ -290,6 +340,8 @@ def test_results_may_change_places() -> None:
     x, y = ours(lambda a, b: (b, a + b), [a, b], times=3)
     torch.testing.assert_close(x, 2 * b + a)
     torch.testing.assert_close(y, 3 * b + 2 * a)
+    with pytest.raises(Unsupported, match="more results"):
+        ours(lambda a, b, c: (a, b, a), [a, b], [torch.zeros(4)], times=2)
     with pytest.raises(Unsupported, match="do not fit"):
         ours(lambda a, b: (b[:, :1], a), [a, b], times=2)
 
@@ -309,6 +361,12 @@ def test_what_was_read_before_a_write_stays() -> None:
     for got, wanted in zip(ours(turn, [x, at]), turn(y, at), strict=True):
         torch.testing.assert_close(got, wanted)
     assert torch.equal(x, y) and x[:, 3].tolist() == [7.0, 7.0]
+
+
+def test_a_write_reaches_a_tensor_that_lies_askew() -> None:
+    code, x = Compiled(lambda x: (x.add_(1).sum(1),), compiler=False), torch.zeros(3, 2).T
+    assert not x.is_contiguous() and code([x], [])[0].tolist() == [3.0, 3.0]
+    assert code.note is None and torch.equal(x, torch.ones(2, 3))
 
 
 def test_buffers_that_count_are_counted() -> None:
@@ -405,6 +463,11 @@ def test_without_a_compiler_runs_are_plain_and_say_so(
     x = torch.randn(3, 2)
     assert torch.equal(code([x], [])[0], x.tanh())
     assert code.note is not None and code.note.startswith("Unsupported") and says in code.note
+
+
+def test_code_that_draws_is_plain_and_says_so() -> None:
+    code, x = Compiled(lambda x, z: (x + z,), draws=[lambda: torch.ones(3, 2)], compiler=False), torch.zeros(3, 2)
+    assert torch.equal(code([x], [])[0], torch.ones(3, 2)) and code.note is not None and "random numbers" in code.note
 
 
 def test_a_product_that_all_cores_share_is_left_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,7 +88,7 @@ class Iterative(Method):
         raise NotImplementedError
 
     def gradients(self) -> float:
-        """About how many gradients a step takes: whether machine code pays. None for a method that has no use for it."""
+        """About how many gradients a step takes: whether machine code pays. 0 for a method that has no use for it."""
         return 0.0
 
     def freeze(self, state: Any) -> Any:
@@ -196,7 +196,7 @@ def drive_block(
                 run.progress(Progress(type(method).__name__, done, 1000, summary(record.infos)))
         posterior = method.posterior(target, record.states(method.keep(target, state)), record.infos)
     if target.code:  # a method may have no use for it
-        posterior.info["compiled"] = next((code.note for code in target.code.values() if code.note), True)
+        posterior.info["compiled"] = next((code.note for code in target.code.values() if code.note is not None), True)
     if record.note is not None:
         posterior.info["note"] = record.note
     return posterior

@@ -67,8 +67,8 @@ class Journey:
         """From (u, log density, gradient); `leaps`: in all of the steps."""
         u, log_density, slope = here
         chains, steps, dim = course.momenta.shape
-        us, slopes = u.new_empty(2, chains, steps + 1, dim)
-        numbers = us.new_empty(chains, steps + 1, 4, dtype=torch.float64)
+        us, slopes = u.new_zeros(2, chains, steps + 1, dim)
+        numbers = us.new_zeros(chains, steps + 1, 4, dtype=torch.float64)
         us[:, 0], slopes[:, 0], numbers[:, 0, 0] = u, slope, log_density
         start = [torch.zeros(chains, 3, dim, dtype=u.dtype), torch.zeros(chains, 2, dtype=torch.int64)]
         records, shared = Records(us, slopes, numbers), [torch.tensor(size, dtype=torch.float64), *metric.tensors()]

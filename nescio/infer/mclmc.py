@@ -91,10 +91,10 @@ class MCLMC(Sampler):
     ) -> tuple[State, list[State], list[Info]]:
         (chains, dim), count, size, tuning = state.u.shape, len(noises), state.step_size.now, state.tuning
         most = self.together(self.warmup, target.work(chains))
-        drawn = state.u.new_empty(chains, most, 2, dim)  # code is made for one length: there is room for `most`
+        drawn = state.u.new_zeros(chains, most, 2, dim)  # code is made for one length: there is room for `most`
         for i, noise in enumerate(noises):
             drawn[:, i] = noise.normal(2, chains, dim).movedim(0, 1)
-        us, numbers = state.u.new_empty(chains, most, dim), state.u.new_empty(chains, most, 3, dtype=torch.float64)
+        us, numbers = state.u.new_zeros(chains, most, dim), state.u.new_zeros(chains, most, 3, dtype=torch.float64)
         vectors = torch.stack([state.u, state.direction, state.gradient], 1)
         here = torch.stack([state.log_density.double(), torch.zeros(chains, dtype=torch.float64)], 1)
         shared = [tuning.root, torch.tensor([size, tuning.length], dtype=torch.float64)]

@@ -20,6 +20,7 @@ from nescio.native.write import text
 from nescio.rewritten import native_table
 
 ALONE = 5e7  # multiplications of one turn: more are better divided among cores, where there are fewer chains than those
+Tensors = Sequence[Tensor]
 Function = Callable[..., tuple[Tensor, ...]]
 
 
@@ -29,9 +30,7 @@ class Chainwise:
     `fed`: results take the place of the first arguments for the next turn; `until`: a chain stops when this one of them is false.
     """
 
-    def __init__(
-        self, function: Function, chains: Sequence[Tensor], others: Sequence[Tensor], fed: bool, until: int | None
-    ) -> None:
+    def __init__(self, function: Function, chains: Tensors, others: Tensors, fed: bool, until: int | None) -> None:
         from torch.fx.experimental.proxy_tensor import make_fx
 
         if compiler() is None:
@@ -52,14 +51,14 @@ class Chainwise:
         self.even = until is None
         self.local = threading.local()
 
-    def __call__(self, chains: Sequence[Tensor], others: Sequence[Tensor], times: int) -> tuple[Tensor, ...]:
+    def __call__(self, chains: Tensors, others: Tensors, times: int) -> tuple[Tensor, ...]:
         count = len(chains[0])
         given = [x.contiguous() for x in (*chains, *others)]
         results = [torch.empty(count, *shape, dtype=dtype) for shape, dtype in self.results]
-        tables = [pointers(x) for x in (given, self.constants, results)]
+        held = given, self.constants, results
         parts = min(torch.get_num_threads(), count) if self.even else count  # those that may end early: one by one
         bounds = [i * count // parts for i in range(parts + 1)]
-        if any(each([partial(self.some, tables, a, b, times) for a, b in pairwise(bounds)])):
+        if any(each([partial(self.some, held, a, b, times) for a, b in pairwise(bounds)])):
             raise IndexError("index out of range in the network or the likelihood")
         for n in self.mutated:
             original = [*chains, *others][n]
@@ -67,11 +66,13 @@ class Chainwise:
                 original.copy_(given[n])
         return tuple(results)
 
-    def some(self, tables: Sequence[Any], first: int, last: int, times: int) -> int:
+    def some(self, held: Sequence[Tensors], first: int, last: int, times: int) -> int:
+        """Some of the chains; the tensors are held as long as they are written into."""
         if not hasattr(self.local, "work"):
             self.local.work = torch.zeros(self.room, dtype=torch.uint8)
+        tables = [pointers(tensors) for tensors in held]
         return int(self.run(*tables, self.local.work.data_ptr(), first, last, times))
 
 
-def pointers(tensors: Sequence[Tensor]) -> Any:
+def pointers(tensors: Tensors) -> Any:
     return (ctypes.c_void_p * max(len(tensors), 1))(*(x.data_ptr() for x in tensors))

@@ -41,7 +41,7 @@ def root(node: Any) -> Node:
 
 
 def idle(node: Node, written: set[Node]) -> bool:
-    """Whether it gives what it is given. A copy does, unless the one or the other is `written` to."""
+    """Whether it gives what it is given. A clone does, unless it or its origin is `written` to."""
     name, source = name_of(node), node.args[0] if node.args else None
     if not name or not isinstance(source, Node):
         return False

@@ -10,21 +10,21 @@ from torch.fx import Node
 
 from nescio.native.graph import like
 from nescio.native.pending import Pending
-from nescio.native.places import Access, Unsupported, Value
+from nescio.native.places import Access, Index, Unsupported, Value
 from nescio.native.program import Program
 
 Indices = dict[int, tuple[Value, Sequence[int]]]  # for a dimension: the index, and the loops that it varies with
 
 
-def access(value: Value, shape: Sequence[int], own: Sequence[int | None], by: Indices) -> Access:
-    """Into `value` from loops over `shape`; `own`: the dimension that each loop goes along."""
+def access(value: Value, shape: Sequence[int], own: Sequence[int | None], by: Indices, wraps: bool) -> Access:
+    """Into `value` from loops over `shape`; `own`: the dimension that each loop goes along; `wraps`: whether indices may be negative."""
     strides = [0 if dim is None or n == 1 else value.view.stride(dim) for n, dim in zip(shape, own, strict=True)]
     far = []
     for dim, (index, loops) in by.items():
         view = index.view.expand([shape[loop] for loop in loops])
         along = dict(zip(loops, view.stride(), strict=True))
         where = Access(index.buffer, [along.get(d, 0) for d in range(len(shape))], int(view.storage_offset()), ())
-        far.append((where, value.view.stride(dim), value.view.shape[dim]))
+        far.append(Index(where, value.view.stride(dim), value.view.shape[dim], wraps))
     return Access(value.buffer, strides, int(value.view.storage_offset()), tuple(far))
 
 
@@ -32,10 +32,10 @@ def along(value: Value, shape: Sequence[int], dim: int, index: Value, everywhere
     """By one index in the place of one dimension; it varies along that one, or everywhere."""
     dim %= len(shape)
     own = [None if d == dim else d for d in range(len(shape))]
-    return access(value, shape, own, {dim: (index, range(len(shape)) if everywhere else (dim,))})
+    return access(value, shape, own, {dim: (index, range(len(shape)) if everywhere else (dim,))}, False)
 
 
-def together(program: Program, value: Value, shape: Sequence[int], indices: Sequence[Any]) -> Access:
+def together(program: Program, value: Value, shape: Sequence[int], indices: Sequence[Any], wraps: bool) -> Access:
     """By several indices in the place of neighbouring dimensions, as torch.Tensor's x[i, j] has them."""
     dims = [d for d, index in enumerate(indices) if index is not None]
     if not dims or dims != list(range(dims[0], dims[-1] + 1)):
@@ -47,7 +47,7 @@ def together(program: Program, value: Value, shape: Sequence[int], indices: Sequ
     loops = range(dims[0], dims[0] + rank)
     rest = range(dims[-1] + 1, value.view.dim())
     own = [*range(dims[0]), *[None] * rank, *rest]
-    return access(value, shape, own, {d: (index, loops) for d, index in found.items()})
+    return access(value, shape, own, {d: (index, loops) for d, index in found.items()}, wraps)
 
 
 # ---- read -------------------------------------------------------------------------------------------------------------
@@ -72,12 +72,12 @@ def gather(program: Program, node: Node, given: dict[str, Any]) -> Pending:
 
 def index(program: Program, node: Node, given: dict[str, Any]) -> Pending:
     value = program.value(given["self"])
-    return taken(program, node, together(program, value, like(node).shape, given["indices"]))
+    return taken(program, node, together(program, value, like(node).shape, given["indices"], True))
 
 
 def embedding(program: Program, node: Node, given: dict[str, Any]) -> Pending:
     value, out = program.value(given["weight"]), like(node)
-    return taken(program, node, together(program, value, out.shape, [given["indices"]]))
+    return taken(program, node, together(program, value, out.shape, [given["indices"]], False))
 
 
 # ---- written ----------------------------------------------------------------------------------------------------------
@@ -88,13 +88,6 @@ def anew(program: Program, given: dict[str, Any], sources: Sequence[Any]) -> Val
     value = program.value(given["self"])
     into = program.room(like(given["self"]), value.invariant and all(program.value(x).invariant for x in sources))
     program.copy(value, into)
-    return into
-
-
-def index_copy_(program: Program, node: Node, given: dict[str, Any]) -> Value:
-    into, source, index = program.writable(given["self"]), program.value(given["source"]), program.value(given["index"])
-    shape = tuple(source.view.shape)
-    program.put(source, shape, along(into, shape, given["dim"], index, False), False)
     return into
 
 
@@ -112,7 +105,7 @@ def filled(program: Program, into: Value, given: dict[str, Any]) -> Value:
     dims = [d for d, index in enumerate(indices) if index is not None]
     sizes = torch.broadcast_shapes(*(like(indices[d]).shape for d in dims))
     shape = (*into.view.shape[: dims[0]], *sizes, *into.view.shape[dims[-1] + 1 :])
-    program.put(source, shape, together(program, into, shape, indices), bool(given["accumulate"]))
+    program.put(source, shape, together(program, into, shape, indices, True), bool(given["accumulate"]))
     return into
 
 
@@ -130,7 +123,6 @@ RULES = {
     "gather": gather,
     "index": index,
     "embedding": embedding,
-    "index_copy_": index_copy_,
     "index_put_": index_put_,
     "index_put": index_put,
     "scatter_add": scatter_add,

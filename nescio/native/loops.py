@@ -50,15 +50,15 @@ class Pass:
                 p.value = Value(Buffer(p.dtype, length, invariant), view)
             if p.value is not None:
                 self.stores[p] = p.value.expanded(shape)
-        reads = [x for p in group for x in p.reads]
-        every = [*reads, *(index for x in reads for index, _, _ in x.by), *self.stores.values(), *self.folds.values()]
+        own = [*(x for p in group for x in p.reads), *self.stores.values(), *self.folds.values()]
+        every = [*own, *(index.where for x in own for index in x.by)]
         loops = collapsed(shape, order, every, [p.fold for p in self.folds if p.fold])
         self.lengths, dims = [length for _, length in loops], [dim for dim, _ in loops]
         self.places = [(f"i{n}", dim) for n, dim in enumerate(dims)]
         self.inner = {p: p.fold.inner(dims) for p in self.folds if p.fold}
         self.names = {p: f"v{n}" for n, p in enumerate(group)}
         self.loaded: dict[str, str] = {}  # what is the same all along the innermost loop: its text, its name
-        self.even = not add and bool(dims) and all(still(i, dims[-1]) for x in every for i, _, _ in x.by)
+        self.even = not add and bool(dims) and all(still(i.where, dims[-1]) for x in own for i in x.by)
 
     def lines(self) -> list[str]:
         depth = len(self.lengths)
@@ -148,7 +148,7 @@ def best_order(shape: Sequence[int], group: Sequence[Pending]) -> list[int]:
     """Dimensions from the outermost loop to the innermost: as one of the operands lies that have most of them, the one whose innermost
     dimension suits the others best."""
     reads = [x for p in group for x in p.reads]
-    own = [d for d in range(len(shape)) if shape[d] > 1]
+    own = [d for d in range(len(shape)) if shape[d] != 1]
     moves = [sum(bool(x.strides[d]) for d in own) for x in reads]
     widest = [x for x, count in zip(reads, moves, strict=True) if count == max(moves)]
     orders = [sorted(own, key=lambda d, x=x: (-abs(x.strides[d]), d)) for x in widest] or [own]
@@ -187,4 +187,4 @@ def summed_into(pending: Pending, fold: Fold, order: Sequence[int], invariant: b
 
 def still(access: Access, dim: int) -> bool:
     """Whether it is the same all along a dimension."""
-    return not access.strides[dim] and all(still(index, dim) for index, _, _ in access.by)
+    return not access.strides[dim] and all(still(index.where, dim) for index in access.by)

@@ -13,9 +13,8 @@ from nescio.native.places import Access, Buffer, Value
 FOLDS = {  # what is summed up: first value, operation, reduction of OpenMP
     "sum": ("0", "{0} += {1}", "+"),
     "any": ("0", "{0} |= {1}", "|"),
-    "all": ("1", "{0} &= {1}", "&"),
-    "amax": ("-INFINITY", "{0} = {1} > {0} || {1} != {1} ? {1} : {0}", "max"),
-    "amin": ("INFINITY", "{0} = {1} < {0} || {1} != {1} ? {1} : {0}", "min"),
+    "amax": ("-INFINITY", "{0} = LARGEST({0}, {1})", "largest"),
+    "amin": ("INFINITY", "{0} = SMALLEST({0}, {1})", "smallest"),
 }
 
 
@@ -82,6 +81,8 @@ class Writer:
     def at(self, access: Access, places: Sequence[tuple[str, int]]) -> str:
         """An element, given the names of the loops and which dimension each runs over."""
         terms = [f"{name} * {access.strides[dim]}" for name, dim in places if access.strides[dim]]
-        for index, stride, size in access.by:
-            terms.append(f"place({self.at(index, places)}, {size}, &outside) * {stride}")
+        for i in access.by:
+            terms.append(
+                f"{'either' if i.wraps else 'place'}({self.at(i.where, places)}, {i.size}, &outside) * {i.stride}"
+            )
         return f"{self.name(access.buffer)}[{' + '.join([str(access.offset), *terms])}]"

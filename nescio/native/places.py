@@ -70,17 +70,26 @@ class Value(NamedTuple):
         return view.untyped_storage()._cdata == self.view.untyped_storage()._cdata
 
 
+class Index(NamedTuple):
+    """A number by which to go further in a buffer: so many strides."""
+
+    where: Access
+    stride: int
+    size: int  # how many there are
+    wraps: bool  # whether negative ones count from the end
+
+
 class Access(NamedTuple):
     """How a loop finds its number in a buffer: strides for its own dimensions, and other numbers by which to go further."""
 
     buffer: Buffer
     strides: Strides
     offset: int
-    by: tuple[tuple[Access, int, int], ...]  # where an index lies, what it is multiplied with, and how many there are
+    by: tuple[Index, ...]
 
     @property
     def buffers(self) -> set[Buffer]:
-        return {self.buffer}.union(*(access.buffers for access, _, _ in self.by))
+        return {self.buffer}.union(*(index.where.buffers for index in self.by))
 
 
 def dense(shape: Sequence[int], order: Sequence[int], dtype: torch.dtype, padded: bool) -> tuple[Tensor, int]:

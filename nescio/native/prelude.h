@@ -62,6 +62,13 @@ inlined float log1p_f32(float x) {
     return x > 1e7f ? log_f32(x) : near;
 }
 
+// ---- the largest and the smallest of some numbers, NaN if there is one ----
+
+#define LARGEST(a, b) ((b) > (a) || (b) != (b) ? (b) : (a))
+#define SMALLEST(a, b) ((b) < (a) || (b) != (b) ? (b) : (a))
+#pragma omp declare reduction(largest : float, double : omp_out = LARGEST(omp_out, omp_in)) initializer(omp_priv = -INFINITY)
+#pragma omp declare reduction(smallest : float, double : omp_out = SMALLEST(omp_out, omp_in)) initializer(omp_priv = INFINITY)
+
 // ---- one name for each kind of number ----
 
 #define FUNCTIONS(T, _, f)                                                                                             \
@@ -101,16 +108,18 @@ inlined double log1p_f64(double x) { return log1p(x); }
 FUNCTIONS(float, _f32, f)
 FUNCTIONS(double, _f64, )
 
-/* Number i of n, counted from the end where it is negative; one that is not there becomes the first, and is told of. */
+/* Number i of n; one that is not there becomes the first, and is told of. */
 inlined int64_t place(int64_t i, int64_t n, int64_t *outside) {
-    int64_t j = i < 0 ? i + n : i;
-    int wrong = j < 0 || j >= n;
+    int wrong = i < 0 || i >= n;
     *outside |= wrong;
-    return wrong ? 0 : j;
+    return wrong ? 0 : i;
 }
 
+/* The same, counted from the end where it is negative. */
+inlined int64_t either(int64_t i, int64_t n, int64_t *outside) { return place(i < 0 ? i + n : i, n, outside); }
+
 inlined int64_t abs_i64(int64_t x) { return x < 0 ? -x : x; }
-inlined int64_t remainder_i64(int64_t x, int64_t y) {
+inlined int64_t remainder_i64(int64_t x, int64_t y) { // y is a number in the text, and not 0
     int64_t r = x % y;
     return r != 0 && (r < 0) != (y < 0) ? r + y : r;
 }
@@ -118,7 +127,8 @@ inlined int64_t remainder_i64(int64_t x, int64_t y) {
 // ---- products: tiles of M by N vectors or dot products held in registers, what is left over in narrower ones ----
 
 #define ROW 64 // bytes: rows of a tile are stretches of so many
-#if defined(__AVX512F__)
+#ifdef VECTOR
+#elif defined(__AVX512F__)
 #define VECTOR 64
 #elif defined(__AVX__)
 #define VECTOR 32
@@ -145,8 +155,8 @@ inlined int64_t remainder_i64(int64_t x, int64_t y) {
                 for (int i = 0; i < M * PER; i++) sum[i][j] += x[i] * y;                                               \
             }                                                                                                          \
         }                                                                                                              \
-        for (int i = 0; i < M * PER; i++)                                                                              \
-            for (int j = 0; j < N; j++) *(vector##_ *)(c + j * cj + i * W) = sum[i][j];                                \
+        for (int j = 0; j < N; j++) /* the next column covers what this one leaves behind a narrow one's end */         \
+            for (int i = 0; i < M * PER; i++) *(vector##_ *)(c + j * cj + i * W) = sum[i][j];                          \
     }                                                                                                                  \
     /* C[i, j] = sum_p A[i, p] B[p, j], rows of A and columns of B without gaps */                                     \
     inlined void dots##_(                                                                                              \

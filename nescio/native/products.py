@@ -21,7 +21,8 @@ TILES = {"columns": (4, 6), "dots": (4, 4)} if WIDE else {"columns": (2, 2), "do
 
 
 def product(a: Value, b: Value, pack: Callable[[Value, int], Value]) -> tuple[Value, Step]:
-    """a (m, k) times b (k, n). `pack(value, dim)` copies a matrix so that this dimension lies in whole vectors."""
+    """a (m, k) times b (k, n). `pack(value, dim)` copies a matrix so that this dimension lies in whole vectors; one that is
+    shorter than a vector is followed by the next row, which a product's own columns, stored in their order, make good."""
     dtype, (m, k), n = a.buffer.dtype, a.view.shape, b.view.shape[1]
     if dtype not in (torch.float32, torch.float64) or b.buffer.dtype != dtype:
         raise Unsupported(f"products of {dtype}")

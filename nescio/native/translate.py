@@ -26,7 +26,7 @@ VIEWS = {
 }
 FILLED = {"zeros": 0, "ones": 1, "zeros_like": 0, "ones_like": 1, "new_zeros": 0, "new_ones": 1}
 FILLED_WITH = {"full": "fill_value", "full_like": "fill_value", "new_full": "fill_value", "scalar_tensor": "s"}
-FOLDS = {"sum": "sum", "any": "any", "all": "all", "amax": "amax", "amin": "amin", "mean": "sum"}
+FOLDS = {"sum": "sum", "any": "any", "amax": "amax", "amin": "amin", "mean": "sum"}
 Rule = Callable[[Program, Node, dict[str, Any]], Any]
 
 
@@ -64,6 +64,8 @@ def operation(program: Program, node: Node) -> Any:
         raise Unsupported(f"{node.target}: several results, or none")
     if mutates(node):
         return in_place(program, node, name.removesuffix("_"), given)
+    if name in ("amax", "amin") and not out.is_floating_point():
+        raise Unsupported(f"{node.target} of whole numbers")
     if name in FOLDS:
         after = f"({{self}} / {like(given['self']).numel() / out.numel()})" if name == "mean" else "{self}"
         return program.folded(node, FOLDS[name], given["self"], given.get("dim"), after)
@@ -79,6 +81,8 @@ def elementwise(program: Program, node: Node, name: str, given: dict[str, Any]) 
     if text is None:
         raise Unsupported(str(node.target))
     fields = {field: given[field] for field in given if f"{{{field}}}" in text}
+    if name == "remainder" and not out.is_floating_point() and isinstance(given["other"], Node):
+        raise Unsupported("whole numbers by others, of which one may be 0")
     computes = out.dtype
     if name in COMPARISONS:
         tensors = [like(x) if isinstance(x, Node) else x for x in fields.values()]

@@ -27,6 +27,8 @@ def text(
     program: Program, shared: Sequence[bool], given: Sequence[Tensor], fed: bool, until: int | None
 ) -> tuple[str, int]:
     """The function and how many bytes of workspace it needs. `given`: arguments of one chain."""
+    if fed and len(program.results) > shared.count(False):
+        raise Unsupported("more results than chains have arguments")
     if fed and any(
         x.dtype != r.buffer.dtype or x.numel() != r.view.numel() for x, r in zip(given, program.results, strict=False)
     ):
