@@ -85,7 +85,9 @@ class Compiled:
         self, chains: Sequence[Tensor], others: Sequence[Tensor], fed: bool, until: int | None
     ) -> Chainwise | None:
         """Code of our own, for however many chains; None where it cannot be made, or would not be right."""
-        if chains[0].is_cuda or self.draws:
+        if chains[0].device.type != "cpu":
+            return None
+        if self.draws:
             self.left = "random numbers are drawn inside"
             return None
         key = (fed, until, *((x.dtype, x.shape[1:]) for x in chains), *((x.dtype, x.shape) for x in others))

@@ -134,10 +134,11 @@ def test_what_was_measured_of_samplers_is_what_the_docs_say() -> None:
     pyro = [row["ratio"] for row in kept["rows"] if row.get("ratio_of") == "Pyro / nescio"]
     said = f"{'; '.join(each)}; Pyro's HMC {min(pyro):.0f} to {max(pyro):.0f} times ours"
     assert said in (ROOT / "docs" / "architecture.md").read_text()
+    assert max(row["ratio"] for row in found.values()) <= 1 and min(pyro) >= 10
 
 
 def test_what_was_measured_of_starts_is_what_the_docs_say() -> None:
-    """Runs of 200 draws are short, and do not pay for a compiler."""
+    """Runs of 200 draws are short, and do not pay for code; those of NUTS, with its many gradients, gain by it."""
     kept = json.loads((FOLDER / "results" / "mcmc.json").read_text())
     rows = {row["row"]: row for row in kept["rows"] if row["kind"] == "start"}
 
@@ -150,12 +151,13 @@ def test_what_was_measured_of_starts_is_what_the_docs_say() -> None:
     line = f"set-up {ours[0]}, with code on the disk {ours[1]}, 200 draws {ours[2]}; "
     line += f"blackjax {theirs[0]} and {theirs[1]}; numpyro, without MCLMC, {others[0]} and {others[1]}"
     assert line in (ROOT / "docs" / "architecture.md").read_text(), line
-    assert not any(rows[f"nescio {s}, 4 chains, start"]["compiled"] for s in ("HMC", "NUTS", "MCLMC"))
+    compiled = {s: rows[f"nescio {s}, 4 chains, start"]["compiled"] for s in ("HMC", "NUTS", "MCLMC")}
+    assert compiled == {"HMC": False, "NUTS": True, "MCLMC": False}
 
 
 @pytest.mark.parametrize("chains", [4, 12])
 def test_what_was_measured_of_the_time_to_a_posterior_is_what_the_docs_say(chains: int) -> None:
-    """Of twelve chains, as Sommer et al. (2025) have them, a draw takes NUTS five times as long or more, and its density is lower."""
+    """An effective draw takes NUTS five times as long or more, within chains, and its density is lower; of 12 chains as of 4."""
     kept = json.loads((FOLDER / "results" / "posterior_time.json").read_text())
     rows, said = {row["row"]: row for row in kept["rows"]}, (ROOT / "docs" / "architecture.md").read_text()
     suffix, sets = "" if chains == 4 else f", {chains} chains", ("concrete", "energy", "yacht")
@@ -173,7 +175,7 @@ def test_what_was_measured_of_the_time_to_a_posterior_is_what_the_docs_say(chain
     line = f"{chains} chains: within chains {text('s_per_within')}, over all chains {text('s_per_median')}"
     assert kept["quick"] is False and line in said, line
     assert all(a["lppd"] > b["lppd"] for side in ours for a, b in zip(side, nuts, strict=True))
-    assert chains == 4 or min(min(each) for each in times("s_per_within")) >= 5
+    assert min(min(each) for each in times("s_per_within")) >= 5
 
 
 def test_what_was_measured_of_variational_inference_keeps_its_promises() -> None:
