@@ -35,7 +35,7 @@ def product(a: Value, b: Value, pack: Callable[[Value, int], Value]) -> tuple[Va
         return -(-count // lane)
 
     along_rows = vectors(m) * n * k * 1.2 + copy(a, 0)
-    along_columns = vectors(n) * m * k * 1.2 + copy(b, 1)
+    along_columns = vectors(n) * m * k * 1.2 + copy(b, 1) + (COPY * m * n if m > n else 0)  # read askew by others
     along_sum = (vectors(k) + 12) * m * n + copy(a, 1) + copy(b, 0)
     least = min(along_rows, along_columns, along_sum)
     invariant = a.invariant and b.invariant

@@ -14,7 +14,7 @@ from nescio.native import indexed
 from nescio.native.elementwise import COMPARISONS, template
 from nescio.native.graph import arguments, like, mutates, name_of, needed, root
 from nescio.native.pending import Pending
-from nescio.native.places import Access, Unsupported, Value
+from nescio.native.places import Access, Buffer, Unsupported, Value, dense
 from nescio.native.products import product, solved
 from nescio.native.program import Filled, Folded, Program
 
@@ -200,7 +200,10 @@ def select_scatter(program: Program, node: Node, given: dict[str, Any]) -> Value
 
 
 def joined(program: Program, node: Node, parts: Sequence[Value], dim: int) -> Value:
-    into, first = program.room(like(node), all(part.invariant for part in parts)), 0
+    out, lies = like(node), parts[0].view  # as the first of them
+    order = sorted(range(out.dim()), key=lambda d: (lies.shape[d] > 1, -lies.stride(d)))
+    view, length = dense(tuple(out.shape), order, out.dtype, False)
+    into, first = Value(Buffer(out.dtype, length, all(part.invariant for part in parts)), view), 0
     for part in parts:
         length = part.view.shape[dim]
         if part.view.numel():
