@@ -1,15 +1,17 @@
 """Variational inference beside plain networks and its peers, on the CPU.
 
 training step: one step of Bayes by Backprop under mean field, 784-400-400-10, batch 128, float32, one thread, torch's fused Adam, as a
-multiple of a step of the same network without distributions. Every measurement is a fresh process in which plain and Bayesian steps take
-turns; libraries take turns within a round, every other round in reverse. nescio: all that `fit` does at a step; compiled as in runs of
-5000 steps and more, and not.
+multiple of a step of the same network without distributions; small training step: the same of a network for a table, 13-50-50-2, batch
+32. Every measurement is a fresh process in which plain and Bayesian steps take turns; libraries take turns within a round, every other
+round in reverse. nescio: all that `fit` does at a step; compiled as in long runs, and not.
 
 prediction: MC dropout, 784-500-500-10, 100 passes over 10,000 inputs, as a multiple of the matrix products that it cannot do without.
 benchmarks/README.md says more.
 
     make peers
-    python benchmarks/vi.py [--quick] [--rounds 5] [--libraries nescio torchbnn] [--peers PYTHON]
+    python benchmarks/vi.py [--quick] [--rounds 5] [--libraries nescio torchbnn] [--workloads prediction] [--peers PYTHON]
+
+Rows of some workloads or libraries only take the places of those in the kept table.
 """
 
 from __future__ import annotations
@@ -20,13 +22,14 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from launch import launch
-from record import PEERS, RESULTS, keep, load
+from record import PEERS, RESULTS, keep, load, renew
 
-WIDTHS, BATCH = [784, 400, 400, 10], 128
+NETWORKS = {"training step": ([784, 400, 400, 10], 128), "small training step": ([13, 50, 50, 2], 32)}  # and the batch
 PREDICTED, INPUTS, PASSES = [784, 500, 500, 10], 10_000, 100
 PREDICTIONS = ("nescio, BernoulliDropout", "nescio, NetDropout", "by hand, passes in training mode")
 OURS = (
@@ -51,13 +54,14 @@ def once(rows: Path | None, python: str, script: str, spec: dict[str, Any], fold
     return got
 
 
-def training_step(options: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
+def training_step(workload: str, options: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
     """Rows with the milliseconds of a step and its ratio to the plain step of the same process."""
+    widths, batch = NETWORKS[workload]
     measured: dict[str, list[dict[str, Any]]] = {name: [] for name in options.libraries}
     for turn in range(options.rounds):
         for name in options.libraries[::-1] if turn % 2 else options.libraries:
             python = sys.executable if name in OURS else str(options.peers)
-            spec = {"library": name, "widths": WIDTHS, "batch": BATCH, "threads": options.threads, "seed": turn}
+            spec = {"library": name, "widths": widths, "batch": batch, "threads": options.threads, "seed": turn}
             spec |= {"steps": options.steps, "blocks": options.blocks}
             got = once(options.rows, python, "steps.py", spec, folder)
             if not got["finite"]:
@@ -65,14 +69,14 @@ def training_step(options: argparse.Namespace, folder: Path) -> list[dict[str, A
             measured[name].append(got)
             plain, own = (1000 * statistics.median(got[kind]) for kind in ("plain", "library"))
             print(f"round {turn}: {name}: {own:.2f} ms, plain {plain:.2f} ms", flush=True)
-    return [step_row(name, each) for name, each in measured.items()]
+    return [step_row(workload, name, each) for name, each in measured.items()]
 
 
-def step_row(name: str, each: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def step_row(workload: str, name: str, each: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Medians over the blocks of a process; of these, median, least and most over the rounds."""
     plain, own = ([1000 * statistics.median(m[kind]) for m in each] for kind in ("plain", "library"))
     ratios = [b / a for a, b in zip(plain, own, strict=True)]
-    row = {"row": f"training step, {name}", "workload": "training step", "library": name, "n": len(each)}
+    row = {"row": f"{workload}, {name}", "workload": workload, "library": name, "n": len(each)}
     for key, values in (("ms", own), ("plain_ms", plain), ("ratio", ratios)):
         row |= {key: round(statistics.median(values), 3)}
         row |= {f"{key}_least": round(min(values), 3), f"{key}_most": round(max(values), 3)}
@@ -109,7 +113,7 @@ def prediction_row(name: str, each: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 Workload = Callable[[argparse.Namespace, Path], list[dict[str, Any]]]
-WORKLOADS: dict[str, Workload] = {"training step": training_step, "prediction": prediction}
+WORKLOADS: dict[str, Workload] = {name: partial(training_step, name) for name in NETWORKS} | {"prediction": prediction}
 
 
 def show(rows: Sequence[dict[str, Any]]) -> str:
@@ -130,6 +134,7 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
     parser.add_argument("--passes", type=int, default=PASSES, help="of a prediction")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--libraries", nargs="*", choices=LIBRARIES, default=list(LIBRARIES))
+    parser.add_argument("--workloads", nargs="*", choices=WORKLOADS, default=list(WORKLOADS))
     parser.add_argument("--peers", type=Path, default=PEERS, help="the python of the peers' environment")
     parser.add_argument("--rows", type=Path, help="finished measurements, read and appended to: to go on later")
     parser.add_argument("--out", type=Path, default=RESULTS)
@@ -141,13 +146,17 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
         parser.error(f"no peers at {options.peers}: run `make peers`, or give --peers, or --libraries nescio")
     before = load()
     with tempfile.TemporaryDirectory() as folder:
-        rows = [row for workload in WORKLOADS.values() for row in workload(options, Path(folder))]
+        rows = [row for name in options.workloads for row in WORKLOADS[name](options, Path(folder))]
     peers = {name: v for row in rows for name, v in row.get("versions", {}).items()}
-    settings = {"widths": WIDTHS, "batch": BATCH, "rounds": options.rounds, "steps": options.steps}
+    settings = {"networks": NETWORKS, "rounds": options.rounds, "steps": options.steps}
     settings |= {"predicted": PREDICTED, "inputs": options.inputs, "passes": options.passes}
     settings |= {"blocks": options.blocks, "threads": options.threads, "load_before": before, "load_after": load()}
     command = "python benchmarks/vi.py" + (" --quick" if options.quick else "")
-    path = keep("vi", command, rows, range(options.rounds), options.quick, options.out, peers, settings)
+    some = set(options.workloads) < set(WORKLOADS) or set(options.libraries) < set(LIBRARIES)
+    if some and not options.quick and (options.out / "vi.json").exists():
+        path = renew("vi", rows, options.out, peers, settings)
+    else:
+        path = keep("vi", command, rows, range(options.rounds), options.quick, options.out, peers, settings)
     print(f"{show(rows)}\nwritten to {path.name}")
     return rows
 

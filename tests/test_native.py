@@ -304,6 +304,26 @@ def test_numbers_that_are_gathered_and_scattered() -> None:
         torch.testing.assert_close(got, wanted)
 
 
+def test_parts_of_a_matrix_that_are_put_back() -> None:
+    """By a row, some rows, a diagonal, a triangle; and small whole numbers, which begin anew after 255."""
+    x, row, some, line = torch.randn(2, 3, 4, 4), torch.randn(2, 3, 4), torch.randn(2, 3, 2, 4), torch.randn(2, 3, 3)
+
+    def function(x: Tensor, row: Tensor, some: Tensor, line: Tensor) -> tuple[Tensor, ...]:
+        return (
+            torch.select_scatter(x, row, -2, 1),
+            torch.slice_scatter(x, some, -2, 0, 4, 2),
+            torch.diagonal_scatter(x, row, 0, -2, -1),
+            torch.diagonal_scatter(x, line, 1, 2, 3),
+            x.tril() + x.triu(1),
+            x.sum(1, keepdim=True).squeeze_(1),
+            200 + torch.arange(100, dtype=torch.uint8).expand(len(x), -1),
+        )
+
+    for got, wanted in zip(ours(function, [x, row, some, line]), function(x, row, some, line), strict=True):
+        assert got.dtype == wanted.dtype
+        torch.testing.assert_close(got, wanted)
+
+
 def test_an_index_that_is_not_there_is_an_error() -> None:
     """Code that was made for rows that fit meets rows that do not. Negative ones are counted from the end by x[i], and by nothing else."""
     table, fits = torch.randn(1, 5, 2), torch.tensor([4, 3, 2, 1, 0])

@@ -1,6 +1,7 @@
-"""The ELBO of a batch and its gradient as machine code (nescio/compiled.py): one straight graph for network, divergence and slopes.
+"""The ELBO of a batch and its gradient as machine code: one straight graph for network, divergence and slopes.
 
-For the CPU; on a GPU it is elbo_graph.py that saves the launching of kernels.
+For the CPU: C of our own for small networks (nescio/native), torch's compiler for others, where the run is long enough for it. On a GPU
+it is elbo_graph.py that saves the launching of kernels.
 
 What a step draws is drawn outside, in the order in which the plain code would, and handed in: compiled and plain runs take the same
 steps to rounding, and torch's own generators are faster than a compiler's.
@@ -16,21 +17,25 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
-from nescio.compiled import VERSIONS, Version, machine_code
+from nescio.compiled import VERSIONS, Version, machine_code, said
 from nescio.handed import Draw, Handed, Recorder
 from nescio.infer.elbo import NegativeELBO
+from nescio.native import single
 from nescio.noise import Noise
 from nescio.rounding import agree
 
 MOST = 4  # samples in one graph
+Function = Callable[..., tuple[Tensor, ...]]
 
 
 @final
 class CompiledELBO:
-    """Stands for `loss.estimate` while `loss` is trained; by the plain code where none could be made, and `note` says why."""
+    """Stands for `loss.estimate` while `loss` is trained; by the plain code where none could be made, and `note` says why.
 
-    def __init__(self, loss: NegativeELBO) -> None:
-        self.loss = loss
+    `compiler`: whether torch's may be called, where ours is not for it."""
+
+    def __init__(self, loss: NegativeELBO, compiler: bool = True) -> None:
+        self.loss, self.compiler = loss, compiler
         self.named = dict(loss.named_parameters())
         self.versions: dict[Any, tuple[Version, list[Draw]] | None] = {}
         self.note: str | None = None
@@ -63,15 +68,23 @@ class CompiledELBO:
                 self.function(form, recorder)(*own)
                 given = [*own, *(draw() for draw in recorder.draws)]
             function = self.function(form, None)
-            code, eps = machine_code(function, given, fed=False)
-            if not agree(code(given, 1), function(*given), eps):
-                raise ArithmeticError("compiled and plain results differ")
+            code = self.own(function, given) or checked(function, given, *machine_code(function, given, fed=False))
         except Exception as error:  # a compiler may fail in any way: the plain code never does
-            self.note = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
+            self.note = said(error)
             return None
         return code, recorder.draws
 
-    def function(self, form: TreeSpec, recorder: Recorder | None) -> Callable[..., tuple[Tensor, ...]]:
+    def own(self, function: Function, given: Sequence[Tensor]) -> Version | None:
+        """Code of our own; None where torch's compiler is to try."""
+        try:
+            eps = next(torch.finfo(x.dtype).eps for x in given if x.is_floating_point())
+            return checked(function, given, single(function, given), eps)
+        except Exception:
+            if not self.compiler:
+                raise
+            return None
+
+    def function(self, form: TreeSpec, recorder: Recorder | None) -> Function:
         """(parameters, rows, part, what is drawn) -> (ELBO, gradients of the loss)."""
 
         def run(*inputs: Tensor) -> tuple[Tensor, ...]:
@@ -89,6 +102,13 @@ class CompiledELBO:
             return elbo.detach(), *(x.detach() for x in filled)
 
         return run
+
+
+def checked(function: Function, given: Sequence[Tensor], code: Version, eps: float) -> Version:
+    """The code, once it has given what the function gives."""
+    if not agree(code(given, 1), function(*given), eps):
+        raise ArithmeticError("compiled and plain results differ")
+    return code
 
 
 def refuse(loss: NegativeELBO, leaves: list[Tensor], form: TreeSpec, made: int) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.modules.conv import _ConvNd
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
-from nescio.compiled import VERSIONS, recording, silence
+from nescio.compiled import VERSIONS, recording, said, silence
 from nescio.infer.elbo import NegativeELBO
 from nescio.rounding import agree, rounding
 
@@ -66,7 +66,7 @@ class RecordedELBO:
             if not agree(graph, plain, rounding(self.loss.q.rest.dtype, convolves)):
                 raise ArithmeticError("recorded and plain results differ")
         except Exception as error:  # what a network does cannot always be recorded: the plain code never fails
-            self.note = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
+            self.note = said(error)
             version = None
         torch.cuda.synchronize()
         rewind()

@@ -162,13 +162,13 @@ class VI(Iterative):
         x, y = (take(batch.x), take(batch.y)) if batch.own else (batch.x, batch.y)
         part = min(1.0, batch.part / self.kl_warmup) if self.kl_warmup else 1.0
         with noise.scope():  # a random weight draws inside the network, as does the network's own dropout
-            quick = target.code is not None and (target.compiler or state.loss.q.rest.is_cuda)  # native/ is not for it
-            if not quick:
+            if target.code is None:
                 elbo = state.loss.estimate(x, y, part)
             else:
-                code = cast("dict[Any, CompiledELBO | RecordedELBO]", target.code)
+                code, loss = cast("dict[Any, CompiledELBO | RecordedELBO]", target.code), state.loss
                 if "elbo" not in code:
-                    code["elbo"] = (RecordedELBO if state.loss.q.rest.is_cuda else CompiledELBO)(state.loss)
+                    on_gpu = loss.q.rest.is_cuda
+                    code["elbo"] = RecordedELBO(loss) if on_gpu else CompiledELBO(loss, target.compiler)
                 elbo = code["elbo"].estimate(x, y, part)
         state.optimizer.step()
         number, mean, squares = state.epoch.to(elbo.device)  # stays there until the epoch ends: a GPU is not waited for

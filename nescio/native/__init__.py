@@ -4,7 +4,7 @@ A function is traced for one chain; `program` turns its operations into passes o
 machine code, in about a second. What is not in its repertoire is Unsupported, and left to torch's compiler.
 """
 
-from nescio.native.chainwise import Chainwise
+from nescio.native.chainwise import Chainwise, single
 from nescio.native.places import Unsupported
 
-__all__ = ["Chainwise", "Unsupported"]
+__all__ = ["Chainwise", "Unsupported", "single"]

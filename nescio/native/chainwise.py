@@ -74,5 +74,19 @@ class Chainwise:
         return int(self.run(*tables, self.local.work.data_ptr(), first, last, times))
 
 
+def single(function: Function, inputs: Tensors) -> Callable[[Tensors, int], tuple[Tensor, ...]]:
+    """Of a function that knows no chains: (arguments, how often) -> results. What it writes into its arguments is lost."""
+
+    def one(*chains: Tensor) -> tuple[Tensor, ...]:
+        return tuple(x[None] for x in function(*(x[0] for x in chains)))
+
+    code = Chainwise(one, [x[None] for x in inputs], (), False, None)
+
+    def run(inputs: Tensors, times: int) -> tuple[Tensor, ...]:
+        return tuple(x[0] for x in code([x[None] for x in inputs], (), times))
+
+    return run
+
+
 def pointers(tensors: Tensors) -> Any:
     return (ctypes.c_void_p * max(len(tensors), 1))(*(x.data_ptr() for x in tensors))

@@ -14,6 +14,7 @@ TYPES = {  # of torch: in C, and its ending in prelude.h
     torch.float32: ("float", "_f32"),
     torch.float64: ("double", "_f64"),
     torch.int64: ("int64_t", "_i64"),
+    torch.uint8: ("uint8_t", "_i64"),
     torch.bool: ("_Bool", "_i64"),
 }
 COMPARISONS = {
@@ -110,7 +111,7 @@ def template(name: str, overload: str, given: dict[str, Any], out: torch.dtype) 
 
 def literal(number: float | bool, dtype: torch.dtype) -> str:
     """A number as C writes it in this type."""
-    if dtype in (torch.int64, torch.bool):
+    if not dtype.is_floating_point:
         return f"INT64_C({int(number)})"
     if math.isinf(number):
         return "INFINITY" if number > 0 else "(-INFINITY)"

@@ -12,7 +12,7 @@ from torch.fx import GraphModule, Node
 
 from nescio.native import indexed
 from nescio.native.elementwise import COMPARISONS, template
-from nescio.native.graph import arguments, like, mutates, name_of, needed, root
+from nescio.native.graph import SHAPE_ONLY, arguments, like, mutates, name_of, needed, root
 from nescio.native.pending import Pending
 from nescio.native.places import Access, Buffer, Unsupported, Value, dense
 from nescio.native.products import product, solved
@@ -54,7 +54,7 @@ def operation(program: Program, node: Node) -> Any:
     name = name_of(node)
     if not name:
         raise Unsupported(str(node.target))
-    if name in VIEWS:
+    if name in VIEWS or name in SHAPE_ONLY:
         return viewed(program, node, name)
     given = arguments(node)
     if name in RULES:
@@ -107,7 +107,8 @@ def viewed(program: Program, node: Node, name: str) -> Any:
         if not value.owns(value.view.reshape(out.shape)):
             value = program.copied(value, range(value.view.dim()), False)
         return value.like(value.view.reshape(out.shape))
-    made = node.target(value.view, *node.args[1:], **node.kwargs)  # type: ignore[operator, misc]
+    view = getattr(SHAPE_ONLY[name], node.target._overloadname) if name in SHAPE_ONLY else node.target  # type: ignore[union-attr]
+    made = view(value.view, *node.args[1:], **node.kwargs)  # type: ignore[operator, misc]
     return [value.like(view) for view in made] if isinstance(out, list | tuple) else value.like(made)
 
 
@@ -199,6 +200,12 @@ def select_scatter(program: Program, node: Node, given: dict[str, Any]) -> Value
     return into
 
 
+def diagonal_scatter(program: Program, node: Node, given: dict[str, Any]) -> Value:
+    into, source = indexed.anew(program, given, [given["src"]]), program.value(given["src"])
+    program.copy(source, into.like(into.view.diagonal(given["offset"], given["dim1"], given["dim2"])))
+    return into
+
+
 def joined(program: Program, node: Node, parts: Sequence[Value], dim: int) -> Value:
     out, lies = like(node), parts[0].view  # as the first of them
     order = sorted(range(out.dim()), key=lambda d: (lies.shape[d] > 1, -lies.stride(d)))
@@ -222,6 +229,7 @@ RULES: dict[str, Rule] = {
     "linalg_solve_triangular": linalg_solve_triangular,
     "slice_scatter": slice_scatter,
     "select_scatter": select_scatter,
+    "diagonal_scatter": diagonal_scatter,
     "cat": cat,
     "stack": stack,
     **indexed.RULES,
