@@ -9,7 +9,9 @@ from torch import Tensor
 from torch.fx import GraphModule, Node
 
 IDENTITIES = {"detach", "alias", "lift_fresh_copy", "lift_fresh"}
-SHAPE_ONLY = {"squeeze_": torch.ops.aten.squeeze}  # said to change a tensor, of which they change the shape; and the same as views
+SHAPE_ONLY = {
+    "squeeze_": torch.ops.aten.squeeze
+}  # said to change a tensor, of which they change the shape; and the same as views
 
 
 def like(node: Any) -> Tensor:
@@ -31,7 +33,11 @@ def arguments(node: Node) -> dict[str, Any]:
 
 
 def mutates(node: Node) -> bool:
-    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable and name_of(node) not in SHAPE_ONLY
+    return (
+        isinstance(node.target, torch._ops.OpOverload)
+        and node.target._schema.is_mutable
+        and name_of(node) not in SHAPE_ONLY
+    )
 
 
 def root(node: Any) -> Node:
