@@ -2,9 +2,10 @@
 
 One hidden layer of 50 ReLU units (protein 100), a mean and a scale, inputs and target standardised on the training part, in every method;
 uci_methods.py has the methods and how their settings were chosen, uci_published.py the published numbers, with their
-sources and faults, uci_table.py the comparison. The published ensembles trained 40 epochs at one learning rate and with adversarial
-examples. Gap splits (Foong et al., 2019) leave out the middle third along one feature, so that the test rows lie between the training
-rows. NLL is that of the mixture, in the target's units.
+sources and faults, uci_censored.py which numbers the end of a grid holds back, uci_table.py the comparison. The published
+ensembles trained 40 epochs at one learning rate and with adversarial examples. Gap splits (Foong et al., 2019)
+leave out the middle third along one feature, so that the test rows lie between the training rows.
+NLL is that of the mixture, in the target's units.
 
     python reproduce/uci.py --method microcanonical [--gap] [--device cuda] [--workers 4] [--budget SECONDS] [--sets boston yacht]
                             [--out FOLDER] [--scores FILE] [--work FOLDER] [--together] [--quick]

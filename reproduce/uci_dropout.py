@@ -29,6 +29,7 @@ import numpy as np
 import torch
 from digits import glorot
 from torch import Tensor, nn
+from uci_censored import PRECISIONS
 from uci_published import members
 from uci_stack import BATCH, Rows, Stack, draws, train
 
@@ -50,17 +51,6 @@ if TYPE_CHECKING:
 
 LENGTH = 1e-2
 RATES = (0.005, 0.01, 0.05, 0.1)
-PRECISIONS = {
-    "boston": (0.1, 0.15, 0.2),
-    "concrete": (0.025, 0.05, 0.075),
-    "energy": (0.25, 0.5, 0.75),
-    "kin8nm": (150.0, 200.0, 250.0),
-    "naval": (3e4, 4e4, 5e4),
-    "power": (0.05, 0.1, 0.15),
-    "protein": (0.025, 0.05, 0.075),
-    "wine": (2.5, 3.0, 3.5),
-    "yacht": (0.25, 0.5, 0.75),
-}
 FREE = np.geomspace(0.1, 1000, 81)  # times the smallest precision of a grid: where a free one is looked for
 TRAINED = Gaussian(math.sqrt(0.5))
 Found = dict[str, Any]

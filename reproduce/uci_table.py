@@ -2,8 +2,10 @@
 
 Where a reference is known split by split the difference is paired. A verdict needs two standard errors of the difference, beyond
 what rounding to two decimals may hide; splits share rows, so these errors are on the small side. Against a mean only, the
-two errors are added as if independent, and nothing is said before all splits are there. Censored numbers get no verdict, but
-from the method that reproduces them, which is censored alike.
+two errors are added as if independent, and nothing is said before all splits are there. Where the number of either side is censored
+(uci_censored.py) there is no win: the verdict says so. To be worse than a censored number is worse still, and beside the numbers
+that a method reproduces, which have the same grid, nothing is censored. Where a precision was also looked for freely, that NLL is set
+beside, too.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from uci_censored import in_scores
 from uci_methods import METHODS
 from uci_published import REFERENCES, SETS, Published, over_splits, splits
 
@@ -46,8 +49,10 @@ def values(scores: Sequence[Score], name: str, metric: str, tried: int = 0) -> d
     return {s["split"]: s[metric] for s in own} if all(metric in s for s in own) else {}
 
 
-def compare(ours: dict[int, float], other: Published, complete: bool, censored: bool) -> dict[str, Any]:
-    """Lower is better. `complete`: ours are all splits that the reference has."""
+def compare(
+    ours: dict[int, float], other: Published, complete: bool, censored: bool, held: bool = False
+) -> dict[str, Any]:
+    """Lower is better. `complete`: ours are all splits that the reference has. `censored`: the other's number; `held`: ours is."""
     paired = other.each is not None
     x = np.array([ours[i] for i in sorted(ours)])
     if other.each is not None:
@@ -58,16 +63,18 @@ def compare(ours: dict[int, float], other: Published, complete: bool, censored: 
         error = math.hypot(x.std(ddof=1) / math.sqrt(len(x)), other.se) if len(x) > 1 else math.nan
     difference = float(gap.mean())
     verdict = None
-    if not censored and len(x) > 1 and (paired or complete):
+    if len(x) > 1 and (paired or complete):
         clear = abs(difference) - other.rounding > 2 * error
         verdict = "level" if not clear else "better" if difference < 0 else "worse"
+        if held or (censored and verdict != "worse"):
+            verdict = "censored"
     return {
         "value": other.value,
         "se": other.se,
         "difference": difference,
         "difference_se": None if math.isnan(error) else float(error),
         "paired": paired,
-        "censored": censored,
+        "censored": censored or held,
         "verdict": verdict,
     }
 
@@ -81,7 +88,7 @@ def rows(method: str, gap: bool, scores: Sequence[Score], others: dict[str, Sequ
             if not ours:
                 continue
             x, complete = np.array(list(ours.values())), len(ours) == splits(name, gap)
-            beside, own = {}, None
+            beside, own, held = {}, None, metric == "nll" and in_scores(name, scores)
             for reference in () if gap else REFERENCES:
                 # the splits not tried on are compared with the table of all splits, as far as the row itself goes
                 found = reference.look(name, "nll" if metric == UNSEEN else metric)
@@ -90,15 +97,14 @@ def rows(method: str, gap: bool, scores: Sequence[Score], others: dict[str, Sequ
                 if found is not None and metric in COMPARED:
                     same = reference.label == entry.published
                     censored = metric == "nll" and name in reference.censored and not same
-                    beside[reference.label] = compare(ours, found, complete, censored)
-            for label, other in others.items():
-                theirs = values(other, name, metric)
-                common = {i: v for i, v in ours.items() if i in theirs}
-                if metric in COMPARED and common:
-                    each = np.full(max(common) + 1, math.nan)
-                    each[list(common)] = [theirs[i] for i in common]
-                    mean = over_splits(each[list(common)]) if len(common) > 1 else Published(theirs[min(common)], 0.0)
-                    beside[label] = compare(common, mean._replace(each=each, rounding=0.0), complete, False)
+                    beside[reference.label] = compare(ours, found, complete, censored, held and not same)
+            for label, other in others.items() if metric in COMPARED else ():
+                censored = metric == "nll" and in_scores(name, other)
+                freely = {f"{label}, precision freed": (FREED, False)} if metric == "nll" else {}
+                for said, (key, end) in {label: (metric, censored), **freely}.items():
+                    theirs = values(other, name, key)
+                    if common := {i: v for i, v in ours.items() if i in theirs}:
+                        beside[said] = compare(common, of_splits(theirs, list(common)), complete, end, held)
             mean, published = float(x.mean()), None if own is None else own.value
             table.append(
                 {
@@ -112,12 +118,21 @@ def rows(method: str, gap: bool, scores: Sequence[Score], others: dict[str, Sequ
                     "n": len(x),
                     "checklist": list(entry.checklist),
                     "note": note(entry.published),
+                    "censored": held,
                     "not_worse": None if own is None or not published else mean <= published + own.se,
                     "better": None if not published else mean < published,  # 0.00 has no digit to compare with
                     "beside": beside,
                 }
             )
     return table
+
+
+def of_splits(each: dict[int, float], wanted: list[int]) -> Published:
+    """What another method of ours has scored on these splits."""
+    own = np.full(max(wanted) + 1, math.nan)
+    own[wanted] = [each[i] for i in wanted]
+    mean = over_splits(own[wanted]) if len(wanted) > 1 else Published(each[wanted[0]], 0.0)
+    return mean._replace(each=own, rounding=0.0)
 
 
 def note(label: str | None) -> str:

@@ -9,7 +9,7 @@ from torch import distributions as td
 
 from nescio import InputError, Model, fit
 from nescio.evaluation import agreement, ceiling, closeness, total_variation
-from nescio.infer import HMC
+from nescio.infer import HMC, Laplace
 from nescio.laws import Normal
 from nescio.likelihoods import Categorical
 from nescio.nets import mlp
@@ -41,10 +41,20 @@ def test_two_halves_of_a_reference_are_the_ceiling() -> None:
     x = torch.randn(30, 2, generator=torch.Generator().manual_seed(0))
     model = Model(mlp(2, 5, 3), Normal(), Categorical())
     reference = fit(model, (x, (x[:, 0] > 0).long()), 4 * HMC(draws=50, warmup=100, leapfrog=8))
-    top = ceiling(reference, x)  # type: ignore[arg-type]
+    top = ceiling(reference, x)
     assert 0.8 < top.agreement <= 1.0 and 0.0 < top.total_variation < 0.2
-    with pytest.raises(InputError, match="two independent halves"):
-        ceiling(reference.chains(slice(0, 1)), x)  # type: ignore[attr-defined]
+    three = reference.chains(slice(0, 3))  # type: ignore[attr-defined]
+    assert 0.0 < ceiling(three, x).total_variation < 0.3
+
+
+def test_one_chain_has_no_ceiling() -> None:
+    """Nor has what is no set of chains: the error says what a ceiling needs, what there was, and what to do."""
+    x = torch.randn(20, 2, generator=torch.Generator().manual_seed(0))
+    model, y = Model(mlp(2, 3, 3), Normal(), Categorical()), (x[:, 0] > 0).long()
+    must = "a ceiling needs two independent halves of a reference, so at least two chains; got"
+    for method, got in ((HMC(draws=4, warmup=4, leapfrog=2), "1 chain"), (Laplace(), "none in a GaussianPosterior")):
+        with pytest.raises(InputError, match=rf"{must} {got}; run the reference as 4 \* HMC\(\)"):
+            ceiling(fit(model, (x, y), method), x)
 
 
 def test_the_public_reference_has_its_published_yardsticks(data_folder) -> None:

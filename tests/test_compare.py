@@ -19,7 +19,7 @@ from torch.distributions import Categorical, Normal
 from nescio import Model, fit
 from nescio.comparison import Comparison, Row, Task, compare, compare_tasks, standard_methods, suite
 from nescio.comparison.by_rows import ByRows, epochs
-from nescio.comparison.closeness import densities_apart, near
+from nescio.comparison.closeness import ceiling, densities_apart, near
 from nescio.comparison.cost import passes
 from nescio.data.source import source
 from nescio.errors import InputError
@@ -29,7 +29,7 @@ from nescio.laws import Discrete
 from nescio.laws import Normal as Law
 from nescio.likelihoods import Gaussian
 from nescio.nets import mlp
-from nescio.posterior import Posterior
+from nescio.posterior import Draws, Posterior
 from nescio.predictive import Drawn
 
 
@@ -72,7 +72,21 @@ def check_passes() -> None:
     assert passes(3 * by_rows, data, {}) == 3 * len(data[0]) == passes(3 * MAP(epochs=len(data[0])), data, {})
 
 
-@pytest.mark.parametrize("check", [check_ranks, check_total_variation, check_passes])
+def check_ceiling() -> None:
+    """Of two chains the ceiling is how near one is to the other; of one chain there is none, and the table says why."""
+    model, data, test = problem()
+    two = fit(model, data, 2 * MAP(epochs=1), seed=0)
+    assert isinstance(two, Draws)
+    apart = near(*(two.chains(slice(i, i + 1)).predict(test[0]) for i in range(2)))
+    assert ceiling(two, test[0]) == apart and apart["total variation"] > 0.01
+    for reference, has in ((2 * MAP(epochs=1), True), (1 * MAP(epochs=1), False)):
+        table = compare(model, data, {"a": 1 * MAP(epochs=1)}, test=test, reference=reference, seeds=(0,))
+        last = table.text().splitlines()[-1]
+        assert last.startswith("the reference's own ceiling") and bool(table.ceilings) is has
+        assert ("none: a ceiling needs" in last and "at least two chains; got 1 chain; run the" in last) is not has
+
+
+@pytest.mark.parametrize("check", [check_ranks, check_total_variation, check_passes, check_ceiling])
 def test_by_hand(check) -> None:  # type: ignore[no-untyped-def]
     check()
 
@@ -118,6 +132,27 @@ def test_the_table_as_text_json_and_html(compared: Comparison) -> None:
     page = compared.html()
     assert page.count("<tr>") == len(compared.methods) + 2 and "&#x27;s own ceiling" in page
     assert compared.text().count("\n") == len(compared.methods) + 1
+
+
+def test_without_a_ceiling_every_form_of_the_table_says_why() -> None:
+    """One chain, no chains, and densities of two outputs, which have no grid."""
+    model, data, test = problem()
+    methods, pair = {"a": 1 * MAP(epochs=1)}, tuple(torch.cat([y, y], 1) for y in (data[1], test[1]))
+    wide = Model(mlp(1, 3, 2), Law(0.0, 1.0), Gaussian(0.3))
+    tables = [
+        compare(model, data, methods, test=test, reference=1 * MAP(epochs=1), seeds=(0,)),
+        compare(model, data, methods, test=test, reference=Laplace(), seeds=(0,)),
+        compare(wide, (data[0], pair[0]), methods, test=(test[0], pair[1]), reference=2 * MAP(epochs=1), seeds=(0,)),
+    ]
+    for table, why in zip(
+        tables, ("got 1 chain", "got none in a GaussianPosterior", "one output a point"), strict=True
+    ):
+        state = json.loads(table.to_json())
+        assert why in state["without a ceiling"]["data 0"] and state["ceilings"] == {}
+        assert why in table.text() and why in table.html() and why in state["table"][-1]["cells"][-1]
+        assert all(len(row["cells"]) == len(state["columns"]) for row in state["table"])
+    without = compare(model, data, methods, test=test, seeds=(0,))
+    assert "ceiling" not in without.text() and json.loads(without.to_json())["without a ceiling"] == {}
 
 
 def test_the_same_seed_gives_the_same_scores() -> None:

@@ -9,13 +9,15 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-MODULES = ("uci_published", "uci_families", "uci_methods", "uci_table", "uci")
-KEPT = ROOT / "reproduce" / "results" / "uci_ensembles.scores.jsonl"
+MODULES = ("uci_censored", "uci_published", "uci_families", "uci_methods", "uci_table", "uci")
+RESULTS = ROOT / "reproduce" / "results"
+KEPT = sorted(path.name.removesuffix(".json") for path in RESULTS.glob("uci_*.json"))
 
 
 @pytest.fixture
@@ -67,14 +69,73 @@ def test_a_finished_split_is_not_run_again_and_another_setting_is(uci: ModuleTyp
     assert uci.main([*flags, "--budget", "0"]) == []
 
 
-def test_the_kept_table_of_ensembles_follows_from_its_scores(uci: ModuleType, tmp_path: Path) -> None:
-    rows = uci.main(["--budget", "0", "--out", str(tmp_path), "--scores", str(KEPT)])
-    kept = json.loads((ROOT / "reproduce" / "results" / "uci_ensembles.json").read_text())["rows"]
-    assert len(rows) == len(kept)
-    for row, old in zip(rows, kept, strict=True):
-        for key, value in old.items():
-            near = pytest.approx(value, rel=1e-12) if isinstance(value, float) else value
-            assert key == "beside" or row[key] == near, (row["row"], key)
+def same(a: Any, b: Any) -> bool:
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+    return a == pytest.approx(b, rel=1e-9, abs=1e-9) if isinstance(a, float) else a == b
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_the_kept_tables_follow_from_the_scores(uci: ModuleType, tmp_path: Path, name: str) -> None:
+    """With all that stands beside, verdicts too: `python reproduce/uci.py --method ... --budget 0` makes them again."""
+    method, gap = name.removeprefix("uci_").removesuffix("_gap"), name.endswith("_gap")
+    scores = RESULTS / f"{name}.scores.jsonl"
+    flags = ["--method", method, *(["--gap"] if gap else []), "--budget", "0", "--out", str(tmp_path)]
+    rows = uci.main([*flags, "--scores", str(scores)])
+    kept = json.loads((RESULTS / f"{name}.json").read_text())["rows"]
+    assert len(rows) == len(kept) >= 36
+    wrong = [(row["row"], row["metric"]) for row, old in zip(rows, kept, strict=True) if not same(row, old)]
+    assert not wrong, f"run python reproduce/uci.py {' '.join(flags[:-2])}"
+
+
+CAPPED = ("energy", "naval", "yacht")  # all 20 splits at the largest precision
+
+
+def test_which_numbers_are_censored_follows_from_the_scores(uci: ModuleType) -> None:
+    """The largest precision in more than half of the splits; the three that always took it are among them, ours and published."""
+    censored = importlib.import_module("uci_censored")
+    largest, other = max(censored.PRECISIONS["boston"]), min(censored.PRECISIONS["boston"])
+    assert censored.censored("boston", [largest, largest, other]) and not censored.censored("boston", [largest, other])
+    assert not censored.censored("boston", [other] * 3) and not censored.censored("boston", [])
+    ours = [json.loads(line) for line in (RESULTS / "uci_dropout.scores.jsonl").read_text().splitlines()]
+    for name, grid in censored.PRECISIONS.items():
+        chosen = [score["precision"] for score in ours if score["set"] == name]
+        assert set(chosen) <= set(grid)
+        assert (set(chosen) == {max(grid)}) is (name in CAPPED)
+        assert (censored.PUBLISHED[name][:2] == (0, 0)) is (name in CAPPED)
+        assert sum(censored.PUBLISHED[name]) == len(chosen) == (5 if name == "protein" else 20)
+        assert censored.in_scores(name, ours) is (sum(x == max(grid) for x in chosen) > len(chosen) / 2)
+    assert set(CAPPED) < set(censored.in_log_files()) and all(censored.in_scores(name, ours) for name in CAPPED)
+    assert not censored.in_scores("energy", [{"set": "energy", "nll": 0.3}])  # nothing was searched
+
+
+def check_no_win(rows: list[dict[str, Any]]) -> None:
+    """Over a censored number there is none, and what is censored says so wherever it stands."""
+    ours = "ours, VI(BernoulliDropout(p))"
+    told = {row["row"].split(",")[0]: row["beside"] for row in rows if row["metric"] == "nll"}
+    assert all(
+        told[name][label]["verdict"] == "censored" for name in CAPPED for label in (ours, "MC dropout, 4000 epochs")
+    )
+    assert all(
+        cell["verdict"] in ("censored", "worse") for own in told.values() for cell in own.values() if cell["censored"]
+    )
+    freed = f"{ours}, precision freed"
+    assert all(own[freed]["verdict"] == "better" and not own[freed]["censored"] for own in told.values())
+
+
+def test_a_censored_comparison_is_no_win(uci: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = json.loads((RESULTS / "uci_microcanonical.json").read_text())["rows"]
+    check_no_win(kept)
+    scores = RESULTS / "uci_microcanonical.scores.jsonl"
+    flags = ["--method", "microcanonical", "--budget", "0", "--out", str(tmp_path), "--scores", str(scores)]
+    check_no_win(uci.main(flags))
+    table = importlib.import_module("uci_table")
+    monkeypatch.setattr(table, "in_scores", lambda name, scores: False)  # planted: nothing of ours is ever censored
+    with pytest.raises(AssertionError):
+        check_no_win(uci.main(flags))
+    for path in RESULTS.glob("uci_*.json"):
+        cells = [cell for row in json.loads(path.read_text())["rows"] for cell in row["beside"].values()]
+        assert not [cell for cell in cells if cell["censored"] and cell["verdict"] in ("better", "level")], path.name
 
 
 def test_the_stored_scores_of_mc_dropout_are_the_published_ones(uci: ModuleType) -> None:
@@ -85,9 +146,12 @@ def test_the_stored_scores_of_mc_dropout_are_the_published_ones(uci: ModuleType)
         found = published.stored(name, "nll")
         assert len(found.each) == published.splits(name) and abs(found.value - number) <= 0.0051, name
     (reference,) = (r for r in published.REFERENCES if r.censored)
-    for name, precision in zip(reference.censored, (0.75, 5e4, 0.75), strict=True):
-        cap = 0.5 * math.log(2 * math.pi / precision)
+    precisions = importlib.import_module("uci_censored").PRECISIONS
+    for name in reference.censored:
+        cap = 0.5 * math.log(2 * math.pi / max(precisions[name]))
         assert (published.stored(name, "nll").each > cap - 1e-6).all()
+    for name, precision in zip(CAPPED, (0.75, 5e4, 0.75), strict=True):
+        assert max(precisions[name]) == precision
         assert published.freed(name, "nll").value < published.stored(name, "nll").value
 
 
@@ -101,7 +165,11 @@ def test_verdicts(uci: ModuleType) -> None:
     assert paired["difference_se"] == pytest.approx(0.01 * math.sqrt(20 / 19) / math.sqrt(20))
     mean_only = published.Published(float(each.mean()), 0.2)
     assert table.compare(lower, mean_only, True, False)["verdict"] == "level"  # unpaired, the spread of splits hides it
-    assert table.compare(lower, published.over_splits(each), True, True)["verdict"] is None  # censored
+    beside = published.over_splits(each)
+    assert table.compare(lower, beside, True, True)["verdict"] == "censored"
+    assert table.compare({i: v + 1 for i, v in lower.items()}, beside, True, True)["verdict"] == "worse"  # all the more
+    assert table.compare({i: v + 1 for i, v in lower.items()}, beside, True, False, True)["verdict"] == "censored"
+    assert table.compare({0: lower[0]}, beside, True, True)["verdict"] is None  # one split says nothing
     higher = {i: float(v) for i, v in enumerate(each + 5)}
     assert table.compare(higher, mean_only, True, False)["verdict"] == "worse"
     few = {i: higher[i] for i in range(5)}

@@ -11,8 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from nescio.errors import InputError
 from nescio.evaluation import agreement, total_variation
-from nescio.posterior import Draws, Posterior
+from nescio.evaluation.agreement import halves
+from nescio.posterior import Posterior
 from nescio.predictive import Predictive
 
 GRID = 200
@@ -44,10 +46,11 @@ def bound(predictive: Predictive, level: float) -> Tensor:
     return predictive.quantile(level)
 
 
-def halves(reference: Posterior, x: Any) -> dict[str, float] | None:
-    """The reference against itself, one half of its chains against the other: its ceiling."""
-    if not isinstance(reference, Draws) or len(reference.theta) < 2:
-        return None
-    half = len(reference.theta) // 2
-    parts = [reference.chains(slice(0, half)), reference.chains(slice(half, None))]
-    return near(*(part.predict(x, draws=200) for part in parts))
+def ceiling(reference: Posterior, x: Any) -> dict[str, float]:
+    """The reference against itself, one half of its chains against the other; of one chain there is none."""
+    first, second = halves(reference)
+    found = near(first.predict(x, draws=200), second.predict(x, draws=200))
+    if not all(map(math.isfinite, found.values())):
+        must = "a total variation of densities needs one output a point, and a density"
+        raise InputError(must, "halves of the reference that are NaN apart", "compare the outputs one at a time")
+    return found

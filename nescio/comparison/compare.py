@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
-from nescio.comparison.closeness import halves, near
+from nescio.comparison.closeness import ceiling, near
 from nescio.comparison.cost import passes, watched
 from nescio.comparison.table import Comparison, Row
 from nescio.comparison.task import Task
@@ -41,7 +41,8 @@ def compare(
     budget: float | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Comparison:
-    """Every method with every seed on the same model and data. `reference`: run once, and every method is compared with it.
+    """Every method with every seed on the same model and data. `reference`: run once, and every method is compared with it;
+    at least two chains, or it has no ceiling, and the table says so.
 
     `outside`: inputs unlike the data; AUROC says how well doubt tells them from `test`. `budget`: the most passes over the data that a
     method may plan, summed over its chains; one that plans more is refused.
@@ -74,20 +75,23 @@ def compare_tasks(
     until = math.inf if seconds is None else time.monotonic() + seconds
     rows: list[Row] = []
     ceilings: dict[str, dict[str, float]] = {}
+    without: dict[str, str] = {}
     total, done = len(tasks) * len(methods) * len(seeds), 0
     for task in tasks if seconds is None else sorted(tasks, key=lambda task: task.split):
         if rows and time.monotonic() >= until:
             break
-        judge, ceiling = referee(task, reference)
-        if ceiling is not None:
-            ceilings[f"{task.name} {task.split}"] = ceiling
+        judge, limit = referee(task, reference)
+        if isinstance(limit, str):
+            without[f"{task.name} {task.split}"] = limit
+        elif limit is not None:
+            ceilings[f"{task.name} {task.split}"] = limit
         for seed in seeds:
             for name, method in methods.items():
                 if progress is not None:
                     progress(f"{task.name}: {name}", done, total)
                 rows.append(replace(scored(task, name, method, seed, judge, budget), reference=judge is not None))
                 done += 1
-    return Comparison(tuple(rows), None if reference is None else repr(reference), ceilings, total - done)
+    return Comparison(tuple(rows), None if reference is None else repr(reference), ceilings, total - done, without)
 
 
 def warm_up(task: Task) -> None:
@@ -97,12 +101,17 @@ def warm_up(task: Task) -> None:
         fit(task.model, (task.data[0][:few], task.data[1][:few]), MAP(epochs=1)).predict(task.test[0][:2])
 
 
-def referee(task: Task, reference: Method | None) -> tuple[Predictive | None, dict[str, float] | None]:
+def referee(task: Task, reference: Method | None) -> tuple[Predictive | None, dict[str, float] | str | None]:
+    """What every method is compared with, and its ceiling or why it has none."""
     if reference is None:
         return None, None
     posterior = fit(task.model, task.data, reference, seed=0)
     x = task.test[0]
-    return posterior.predict(x, draws=DRAWS), halves(posterior, x)
+    try:
+        limit: dict[str, float] | str = ceiling(posterior, x)
+    except InputError as error:
+        limit = str(error)
+    return posterior.predict(x, draws=DRAWS), limit
 
 
 def scored(task: Task, name: str, method: Fit, seed: int, judge: Predictive | None, budget: float | None) -> Row:

@@ -16,6 +16,7 @@ ORDER = (
     *("nll", "rmse", "accuracy", "crps", "brier", "coverage", "ece", "agreement", "total variation", "OOD AUROC"),
     *("passes", "seconds", "peak MB"),
 )
+CEILING = "the reference's own ceiling"
 PERCENT = ("accuracy", "coverage", "agreement")
 
 
@@ -36,12 +37,15 @@ class Row:
 @final
 @dataclass(frozen=True)
 class Comparison:
-    """`ceilings`: for each task what the reference reaches against itself; no method can be asked for more. `left`: fits not begun."""
+    """`ceilings`: for each task what the reference reaches against itself; no method can be asked for more. `without`: why a task
+    has no ceiling. `left`: fits not begun.
+    """
 
     rows: tuple[Row, ...]
     reference: str | None = None
     ceilings: dict[str, dict[str, float]] = field(default_factory=dict)
     left: int = 0
+    without: dict[str, str] = field(default_factory=dict)
 
     @property
     def methods(self) -> list[str]:
@@ -88,7 +92,7 @@ class Comparison:
         """Head and lines, task by task, best rank first."""
         columns, ranks = self.columns(), self.ranks()
         several = len(self.tasks) > 1
-        failed = any(row.failed for row in self.rows)
+        failed = any(row.failed for row in self.rows) or bool(self.without)
         head = [*(["task"] if several else []), "method", "mean rank", *columns, *(["note"] if failed else [])]
         lines = []
         for task in self.tasks:
@@ -98,12 +102,16 @@ class Comparison:
                 why = next((r.failed for r in self.rows if r.method == method and r.task == task and r.failed), "")
                 note = [f"could not: {why}" if why else ""] if failed else []
                 lines.append([*([task] if several else []), method, f"{ranks[method]:.1f}", *cells, *note])
+            first = [task] if several else []
             limit = [c for key, c in self.ceilings.items() if key.rsplit(" ", 1)[0] == task]
+            reason = next((why for key, why in self.without.items() if key.rsplit(" ", 1)[0] == task), "")
             if limit:
                 mean = {name: (float(np.mean([c[name] for c in limit])), math.nan) for name in limit[0]}
                 cells = [shown(name, mean.get(name)) for name in columns]
-                first = [task] if several else []
-                lines.append([*first, "the reference's own ceiling", "", *cells, *([""] if failed else [])])
+                note = [f"not on every split: {reason}" if reason else ""] if failed else []
+                lines.append([*first, CEILING, "", *cells, *note])
+            elif reason:
+                lines.append([*first, CEILING, "", *(shown(name, None) for name in columns), f"none: {reason}"])
         return head, lines
 
     def text(self) -> str:
@@ -126,6 +134,7 @@ class Comparison:
             ],
             "ranks": self.ranks(),
             "ceilings": self.ceilings,
+            "without a ceiling": self.without,
             "rows": [asdict(row) for row in self.rows],
         }
         return json.dumps(clean(state), indent=1) + "\n"

@@ -3,7 +3,7 @@
     agreement = mean_i 1[argmax_c p_i = argmax_c q_i]         TV = mean_i ½ Σ_c |p_ic - q_ic|
 
 A reference is itself only a set of draws: `ceiling` scores one half of its chains against the other, and no method can be asked
-to do better than that.
+to do better than that. One chain has no ceiling: its two ends depend on each other, and agree where both are wrong.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from nescio.errors import InputError
 from nescio.posterior.draws import Draws
+from nescio.posterior.posterior import Posterior
 from nescio.predictive import Predictive
 
 
@@ -37,14 +38,20 @@ def closeness(p: Predictive, q: Predictive) -> Closeness:
     return Closeness(agreement(p, q), total_variation(p, q))
 
 
-def ceiling(reference: Draws, x: Any) -> Closeness:
+def ceiling(reference: Posterior, x: Any) -> Closeness:
     """The reference against itself: the first half of its chains against the second."""
-    chains = len(reference.theta)
-    if chains < 2:
-        raise InputError("a ceiling needs two independent halves", "1 chain", "run the reference as 4 * HMC()")
-    half = chains // 2
-    parts = [reference.chains(slice(0, half)), reference.chains(slice(half, chains))]
-    return closeness(*(part.predict(x, draws=None) for part in parts))
+    first, second = halves(reference)
+    return closeness(first.predict(x, draws=None), second.predict(x, draws=None))
+
+
+def halves(reference: Posterior) -> tuple[Draws, Draws]:
+    """Two independent parts of its chains; of an odd number the second has one more."""
+    chains = len(reference.theta) if isinstance(reference, Draws) else 0
+    if not isinstance(reference, Draws) or chains < 2:
+        got = "1 chain" if chains else f"none in a {type(reference).__name__}"
+        must = "a ceiling needs two independent halves of a reference, so at least two chains"
+        raise InputError(must, got, "run the reference as 4 * HMC()")
+    return reference.chains(slice(0, chains // 2)), reference.chains(slice(chains // 2, chains))
 
 
 def probabilities(p: Predictive, q: Predictive) -> tuple[Tensor, Tensor]:
