@@ -53,6 +53,12 @@ class Compiled:
         self.note = refused
         self.left: str | None = None  # why there is no code of our own
 
+    @property
+    def made(self) -> set[str]:
+        """By what, so far: the numbers of a run are the same to the last bit as long as this is."""
+        own = {"C"} if any(code is not None for code in self.alone.values()) else set()
+        return own | ({"plain"} if self.note is not None else {"a compiler"} if self.versions else set())
+
     def __call__(
         self, chains: Sequence[Tensor], others: Sequence[Tensor], times: int | None = None, until: int | None = None
     ) -> tuple[Tensor, ...]:

@@ -103,11 +103,6 @@ def load(folder: Path | None) -> Data:
     return Data(x, y.long(), x_test, y_test.long(), reference)
 
 
-def rising(t: float) -> float:
-    """From a tenth to all in the first twentieth of a run: a trained network lies in a narrower place than draws do."""
-    return min(1.0, 0.1 + 18 * t)
-
-
 def methods(epochs: int, steps: int, batch: int, scale: float = 1.0) -> dict[str, Callable[[], Method]]:
     """`steps`: of an epoch. Step sizes are of the sum over 50,000 images, for fewer images larger in proportion, and times `scale`."""
     n, part = steps * batch, lambda share: max(1, round(share * epochs))
@@ -116,17 +111,20 @@ def methods(epochs: int, steps: int, batch: int, scale: float = 1.0) -> dict[str
     whole, half, begin = (
         MAP(epochs=part(share), lr=0.03, batch_size=batch, optimizer=sgd) for share in (1, 1 / 2, 1 / 10)
     )
+
+    def rising(t: float) -> float:
+        """From a tenth to all in the first twentieth of a run: a trained network lies in a narrower place than draws do."""
+        return 3e-6 * unit * min(1.0, 0.1 + 18 * t)
+
     walk: dict[str, Any] = {"draws": 3 * epochs, "warmup": epochs * steps, "thin": steps, "batch_size": batch}
-    settle = SGHMC(
-        step_size=3e-6 * unit, draws=1, warmup=part(1 / 10) * steps, batch_size=batch, schedule=rising, friction=0.05
-    )
+    settle = SGHMC(step_size=rising, draws=1, warmup=part(1 / 10) * steps, batch_size=batch, friction=0.05)
     # four cycles, a mode each; a draw each half epoch in the last quarter of a cycle
     turns: dict[str, Any] = {"draws": 2 * epochs, "warmup": 0, "thin": max(1, steps // 2), "batch_size": batch}
     return {
         "cyclical SGHMC": lambda: (
-            begin >> settle >> SGHMC(step_size=6e-6 * unit, friction=0.05, schedule=Cycles(4, 0.75), **turns)
+            begin >> settle >> SGHMC(step_size=Cycles(6e-6 * unit, 4, 0.75), friction=0.05, **turns)
         ),
-        "SGHMC": lambda: begin >> SGHMC(step_size=3e-6 * unit, friction=0.05, schedule=rising, **walk),
+        "SGHMC": lambda: begin >> SGHMC(step_size=rising, friction=0.05, **walk),
         "ensemble": lambda: whole,
         "MFVI": lambda: half >> VI(MeanField(sd=0.01), epochs=epochs, lr=1e-3, batch_size=batch),
         "SGLD": lambda: begin >> SGLD(step_size=1e-6 * unit, **{**walk, "draws": epochs}),

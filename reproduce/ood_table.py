@@ -73,7 +73,7 @@ def methods(epochs: int, n: int, batch: int, head: str) -> dict[str, Callable[[]
         "ensemble": lambda: MEMBERS * map_,
         "SGLD": lambda: map_ >> SGLD(step_size=0.02 / n, **chain),
         "SGHMC": lambda: map_ >> SGHMC(step_size=0.005 / n, **chain),
-        "cyclical SGHMC": lambda: map_ >> SGHMC(step_size=0.02 / n, schedule=Cycles(4), **cycles),
+        "cyclical SGHMC": lambda: map_ >> SGHMC(step_size=Cycles(0.02 / n), **cycles),
         "mean field": lambda: map_ >> VI(MeanField(sd=0.02), **fast),
         "low rank": lambda: map_ >> VI(LowRank(), **fast).on(head),
         "dropout": lambda: VI(BernoulliDropout(0.1), **fast),

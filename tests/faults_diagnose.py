@@ -100,9 +100,14 @@ def axes_mistaken(right: Any, *arguments: Any) -> dict[str, Tensor]:
     return {name: x.mT.reshape(x.shape) for name, x in right(*arguments).items()}
 
 
-def only_the_last(right: Any, infos: list[Any], thin: int, *more: Any) -> dict[str, Tensor]:
+def only_the_last(right: Any, before: Any, info: Any, count: int) -> Any:
     """A divergence counts only if it is that of the step that made the draw."""
-    return {**right(infos, thin, *more), "divergent": right(infos[thin - 1 :: thin], 1, *more)["divergent"]}
+    return right(before, info, count)._replace(divergent=info.divergent.long())
+
+
+def weighed_alike(right: Any, before: Any, info: Any, count: int) -> Any:
+    """The last step of a stretch counts as much as all before it."""
+    return right(before, info, 1)
 
 
 def later(right: Any, self: Any, target: Any, state: Any, batch: Any, noise: Any) -> Any:
@@ -111,14 +116,13 @@ def later(right: Any, self: Any, target: Any, state: Any, batch: Any, noise: Any
     return new, info._replace(energy=info.energy + state.log_density - new.log_density)
 
 
-def warm(method: Any, infos: list[Any]) -> list[Any]:
-    """So that what is left without the first ones begins with the warm-up."""
-    return infos[-method.warmup :] + infos[: -method.warmup]
+def warm(right: Any, self: Any, infos: list[Any], step: int, info: Any) -> None:
+    """What the warm-up had to say stays, and the draws' own comes after it."""
+    infos.append(info)
 
 
-def first_of_stretch(right: Any, infos: list[Any], thin: int, *more: Any) -> dict[str, Tensor]:
-    whole = right(infos, thin, *more)
-    return {**right(infos[::thin], 1, *more), "divergent": whole["divergent"]}
+def first_of_stretch(right: Any, before: Any, info: Any, count: int) -> Any:
+    return right(before, info, count)._replace(energy=before.energy)
 
 
 def backwards(m: pytest.MonkeyPatch) -> None:
@@ -172,11 +176,12 @@ TRAVELLING: list[Fault] = [
     ),
     Fault(
         "trace: infos of the warm-up",
-        instead(sampler.Sampler, "posterior", lambda right, self, target, states, infos: right(self, target, states, warm(self, infos))),
+        instead(sampler.Sampler, "remember", warm),
         partial(proof.check_energy, "ULA"),
     ),
-    Fault("trace: divergences lost in thinning", instead(sampler, "traced", only_the_last), proof.check_thinning),
-    Fault("trace: the first step of a stretch", instead(sampler, "traced", first_of_stretch), proof.check_thinning),
+    Fault("trace: divergences lost in thinning", instead(sampler, "merged", only_the_last), proof.check_thinning),
+    Fault("trace: means of stretches", instead(sampler, "merged", weighed_alike), proof.check_thinning),
+    Fault("trace: the first step of a stretch", instead(sampler, "merged", first_of_stretch), proof.check_thinning),
     Fault(
         "trace: infos of a resumed run in another order",
         instead(resume, "expanded", lambda right, *arguments: right(*arguments)[::-1]),

@@ -29,7 +29,7 @@ METHODS = [
     "MAP(optimizer=partial(SGD, momentum=0.9), schedule=Steps((0.5, 0.75), 0.2))",
     "VI(family=InverseCDF(distributions.Laplace))",
     "VI(family=BernoulliDropout(0.2), optimizer=AdamW)",
-    "SGLD(schedule=Cycles(3))",
+    "SGLD(step_size=Cycles(1e-06, 3))",
 ]
 LAWS = [
     "Normal(0.0, HalfCauchy(1.0).per('input'))",

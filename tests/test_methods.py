@@ -55,7 +55,7 @@ METHODS: Sequence[Method] = [
     ULA(draws=3, warmup=2, step_size=1e-5),
     Metropolis(draws=3, warmup=4),
     SGLD(draws=3, warmup=2, step_size=1e-6, precondition=RMSprop()),
-    SGHMC(draws=3, warmup=2, step_size=1e-7, schedule=Cycles(2)),
+    SGHMC(draws=3, warmup=2, step_size=Cycles(1e-7, 2)),
     MAP(epochs=1, optimizer=partial(torch.optim.LBFGS, max_iter=3), lr=1e-2, batch_size=60),
 ]
 

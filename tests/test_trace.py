@@ -81,21 +81,38 @@ def touchy(thin: int = 1) -> Draws:
 
 
 def check_thinning() -> None:
-    """Noise is keyed by step, so the thinned run makes the same steps: its trace is that of the steps that made the draws."""
+    """Noise is keyed by step, so the thinned run makes the same steps. Its energies are those of the steps that made the draws; what
+    is counted or averaged is of all steps since the draw before."""
     every, third = touchy(), touchy(thin=3)
     assert torch.equal(third.theta, every.theta[:, 2::3])
-    for name, x in third.trace.items():
-        if name != "divergent":
-            assert torch.equal(x, every.trace[name][:, 2::3]), name
-    steps = every.trace["divergent"].reshape(3, 20, 3)
-    between = steps.any(2) & ~steps[:, :, 2]
-    assert between.any() and not steps.all()  # some diverged, and between two draws
-    assert torch.equal(third.trace["divergent"], steps.any(2)), "divergences between two draws are lost"
-    assert int(steps.sum()) == third.info["divergences"] == every.info["divergences"]
+    assert torch.equal(third.trace["energy"], every.trace["energy"][:, 2::3])
+    steps = {name: x.reshape(3, 20, 3) for name, x in every.trace.items()}
+    between = steps["divergent"].any(2) & ~steps["divergent"][:, :, 2]
+    assert between.any() and not steps["divergent"].all()  # some diverged, and between two draws
+    assert torch.equal(third.trace["divergent"], steps["divergent"].any(2)), "divergences between two draws are lost"
+    assert torch.equal(third.trace["leapfrogs"], steps["leapfrogs"].sum(2).int())
+    torch.testing.assert_close(third.trace["acceptance"], steps["acceptance"].mean(2))
+    assert int(steps["divergent"].sum()) == third.info["divergences"] == every.info["divergences"]
+    assert third.info["gradients"] == every.info["gradients"]
+    assert third.info["acceptance"] == pytest.approx(every.info["acceptance"], rel=1e-6)
 
 
 def test_thinning_forgets_no_divergence() -> None:
     check_thinning()
+
+
+@pytest.mark.parametrize("method", [HMC(leapfrog=1), NUTS(max_depth=1), MCLMC(), Metropolis(), SGLD()], ids=repr)
+def test_what_is_remembered_does_not_grow_with_the_steps(method: Sampler) -> None:
+    """One Info a draw: neither those of the warm-up nor those between draws are kept."""
+    held: list[int] = []
+    with pytest.MonkeyPatch.context() as patch:
+        true = Sampler.remember
+        patch.setattr(
+            Sampler, "remember", lambda self, infos, *more: (true(self, infos, *more), held.append(len(infos)))
+        )
+        posterior = drawn(replace(method, draws=3, warmup=50, thin=20))
+    assert len(held) == 110 and max(held[:50]) == 1 and held[50:] == [1] * 20 + [2] * 20 + [3] * 20
+    assert posterior.theta.shape[1] == 3
 
 
 FIELDS: dict[str, tuple[Sampler, set[str]]] = {

@@ -59,13 +59,19 @@ def missing(draws: int, motion: Motion, rhat: np.ndarray, tail: np.ndarray) -> l
         found.append(sentence("draws must be finite", got, "use a smaller step size or a proper prior"))
     if constant.any():
         got = f"a single value in {among(constant)}"
-        found.append(sentence("quantities must vary", got, "leave out what is fixed, or use a smaller step size"))
+        found.append(
+            sentence(
+                "quantities must vary", got, "leave out what is fixed, run longer chains, or use a smaller step size"
+            )
+        )
     if (frozen & ~constant).any():
         got = f"none that does in {among(frozen & ~constant)}"
         found.append(sentence("some chain must vary within its halves", got, "run longer chains"))
     if still.any():
         got = f"one that stays where it is (chain {int(motion.first[still][0])}) in {among(still)}"
-        found.append(sentence("every chain must move", got, "start it elsewhere or use a smaller step size"))
+        found.append(
+            sentence("every chain must move", got, "start it elsewhere, run longer chains, or use a smaller step size")
+        )
     if odd.any():
         got = f"the same distance throughout in {among(odd)}"
         found.append(sentence("distances from the median must vary within chains", got, "run longer chains"))

@@ -16,10 +16,9 @@ import torch
 
 from nescio.batch import Batch
 from nescio.data.source import Source
-from nescio.errors import InputError
 from nescio.infer.adapt import StepSize
 from nescio.infer.isokinetic import Plan, Point, Tuning, correlation_time, directions, path
-from nescio.infer.microcanonical import DIVERGENT, Info, State, begin, check_positive, finite, summary, tune
+from nescio.infer.microcanonical import DIVERGENT, Info, State, begin, finite, summary, tune
 from nescio.infer.sampler import Sampler
 from nescio.noise import Noise
 from nescio.posterior.posterior import Ends
@@ -27,7 +26,7 @@ from nescio.target import Target
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class AdjustedMCLMC(Sampler):
     """`acceptance`: what the step size is adapted to. `length`: of a path on average, else tuned, in the units of the preconditioner, which
     is diagonal or `dense`. `most_steps`: no path is longer on average, whatever its length should be."""
@@ -37,12 +36,6 @@ class AdjustedMCLMC(Sampler):
     length: float | None = None
     dense: bool = False
     most_steps: int = 256
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_positive(step_size=self.step_size, length=self.length, most_steps=self.most_steps)
-        if not 0 < self.acceptance < 1:
-            raise InputError("acceptance must lie between 0 and 1", str(self.acceptance), "leave it at 0.9")
 
     def batch(self, source: Source) -> int:
         return source.size

@@ -39,6 +39,7 @@ class CompiledELBO:
         self.named = dict(loss.named_parameters())
         self.versions: dict[Any, tuple[Version, list[Draw]] | None] = {}
         self.note: str | None = None
+        self.made: set[str] = set()  # by what, as in nescio/compiled.py
 
     def estimate(self, x: Any, y: Any, part: float) -> Tensor:
         leaves, form = tree_flatten((x, y))
@@ -68,9 +69,12 @@ class CompiledELBO:
                 self.function(form, recorder)(*own)
                 given = [*own, *(draw() for draw in recorder.draws)]
             function = self.function(form, None)
-            code = self.own(function, given) or checked(function, given, *machine_code(function, given, fed=False))
+            code = self.own(function, given)
+            self.made.add("a compiler" if code is None else "C")
+            code = code or checked(function, given, *machine_code(function, given, fed=False))
         except Exception as error:  # a compiler may fail in any way: the plain code never does
             self.note = said(error)
+            self.made.add("plain")
             return None
         return code, recorder.draws
 

@@ -33,6 +33,10 @@ class RecordedELBO:
         self.pool = torch.cuda.graph_pool_handle()
         self.note: str | None = None
 
+    @property
+    def made(self) -> set[str]:
+        return {"plain" if version is None else "a compiler" for version in self.versions.values()}
+
     def estimate(self, x: Any, y: Any, part: float = 1.0) -> Tensor:
         leaves, form = tree_flatten((x, y))
         key = tuple((t.shape, t.dtype) for t in leaves)

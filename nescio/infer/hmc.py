@@ -58,7 +58,7 @@ class Info(NamedTuple):
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class HMC(Sampler):
     """`leapfrog`: the longest path, in steps. `acceptance`: what the step size is adapted to. `dense`: a full inverse mass matrix."""
 

@@ -111,9 +111,16 @@ class Iterative(Method):
     def finished(self, state: Any) -> bool:
         """Whether to stop early."""
 
+    def remember(self, infos: list[Any], step: int, info: Any) -> None:
+        """Adds to the Infos that the result is made of what this step had to say."""
+        infos.append(info)
+
     @abstractmethod
     def posterior(self, target: Target, states: Sequence[Any], infos: Sequence[Any]) -> Posterior:
         """From what was kept to the result, for one block of chains."""
+
+    def suits(self, model: Model) -> None:
+        self.moves(model.prior)
 
     def run(self, target: Target, start: Start, run: Run) -> Posterior:
         return drive(self, target, start, run)
@@ -165,6 +172,7 @@ def drive_block(
     order, told = None, 0.0
     all_rows = batch == target.size and target.shards(target.batch(None)) == 1
     strides = target.code is not None and cpu and all_rows
+    began = record.code
     with record:
         if record.step:
             state = method.thaw(record.tree, state)
@@ -182,24 +190,40 @@ def drive_block(
             else:
                 state, info = method.step(target, state, batch_now, run.noise.at("step", step))
                 states, infos = [state], [] if info is None else [info]
-            record.infos.extend(infos)
+            for i, info in enumerate(infos):
+                method.remember(record.infos, step + i, info)
             stop = method.finished(state)
             for i, after in enumerate(states):
                 if method.keeps(step + i, total) or (stop and not record.count):
                     record.keep(step + i, method.keep(target, after))
             step += len(states)
             if record.due(stop or step == total):  # one that stops early has no step left, either
+                record.code, _ = coded(target, began)
                 record.save(total if stop else step, method.freeze(state))
             if run.progress is not None and (time.monotonic() - told > 0.1 or step == total):
                 told = time.monotonic()
                 done = int(1000 * (share[0] + share[1] * step / total))
                 run.progress(Progress(type(method).__name__, done, 1000, summary(record.infos)))
+        record.code, changed = coded(target, began)
         posterior = method.posterior(target, record.states(method.keep(target, state)), record.infos)
-    if target.code:  # a method may have no use for it
-        posterior.info["compiled"] = next((code.note for code in target.code.values() if code.note is not None), True)
-    if record.note is not None:
-        posterior.info["note"] = record.note
+    if "compiled" in record.code:
+        posterior.info["compiled"] = record.code["compiled"]
+    notes = [note for note in (record.note, changed) if note]
+    if notes:
+        posterior.info["note"] = "; ".join(notes)
     return posterior
+
+
+def coded(target: Target, before: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    """Whether gradients are machine code, or why not, and by what it was made; and whether that is new in a run that was resumed."""
+    if not target.code:  # nobody asked, or a finished run is read back; a method may have no use for it
+        return before, ""
+    compiled = next((code.note for code in target.code.values() if code.note is not None), True)
+    made = sorted(set().union(*(code.made for code in target.code.values())))
+    new = set(made) - set(before.get("made", made))
+    said = f"code by {' and '.join(sorted(new))}, where the run had begun with {' and '.join(before.get('made', []))}"
+    note = f"{said}: right, but not to the last bit what it would have been" if new else ""
+    return {"compiled": compiled, "made": made}, note
 
 
 def minibatch(wanted: int | None, source: Source) -> int:

@@ -28,7 +28,7 @@ from nescio.target import Target
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ULA(Sampler):
     """`step_size` is h."""
 
@@ -56,7 +56,7 @@ class ULA(Sampler):
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class MALA(Sampler):
     """`step_size` is √(2h) at the start; it is adapted to the `acceptance` that is best in many dimensions, 0.574."""
 

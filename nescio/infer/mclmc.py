@@ -25,7 +25,6 @@ from nescio.infer.microcanonical import (
     Info,
     State,
     begin,
-    check_positive,
     finite,
     summary,
     tune,
@@ -39,7 +38,7 @@ LOOSE = 0.5  # energy variance with which a warm-up begins (Sommer et al., 2025)
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class MCLMC(Sampler):
     """`energy_variance`: E ΔE² / d that the step size is adapted to, which sets the bias: 5e-4 for accuracy; 0.1 is usual for networks
     (Sommer et al., 2025). The way in goes by larger steps. `length`: L, else tuned. `precondition` scales every latent by its spread,
@@ -49,10 +48,6 @@ class MCLMC(Sampler):
     energy_variance: float = 5e-4
     length: float | None = None
     precondition: bool = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_positive(step_size=self.step_size, energy_variance=self.energy_variance, length=self.length)
 
     def batch(self, source: Source) -> int:
         return source.size

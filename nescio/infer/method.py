@@ -81,6 +81,9 @@ class Method(ABC):
     @abstractmethod
     def run(self, target: Target, start: Start, run: Run) -> Posterior: ...
 
+    def suits(self, model: Model) -> None:  # noqa: B027 (most methods suit all models)
+        """Raises where method and model do not go together: asked of all parts of a method before the first of them runs."""
+
     def then(self, after: Method) -> Method:
         return Then(self, after)
 
@@ -119,6 +122,10 @@ class Then(Method):
     def __post_init__(self) -> None:
         expect_method(self.second, "what follows >>")
 
+    def suits(self, model: Model) -> None:
+        self.first.suits(model)
+        self.second.suits(model)
+
     def run(self, target: Target, start: Start, run: Run) -> Posterior:
         before = self.first.run(target, start, run.at("first"))
         ends = before.ends()
@@ -139,6 +146,9 @@ class Repeat(Method):
         if not isinstance(self.n, int) or isinstance(self.n, bool) or self.n < 1:
             raise InputError("the number of replicas is a whole number of at least 1", repr(self.n), "write 5 * MAP()")
 
+    def suits(self, model: Model) -> None:
+        self.method.suits(model)
+
     def run(self, target: Target, start: Start, run: Run) -> Posterior:
         return self.method.run(target, start.times(self.n), run)
 
@@ -150,6 +160,9 @@ class On(Method):
 
     method: Method
     pattern: str | tuple[str, ...] | Selection
+
+    def suits(self, model: Model) -> None:
+        self.method.suits(model)
 
     def run(self, target: Target, start: Start, run: Run) -> Posterior:
         if isinstance(self.pattern, Selection):
@@ -200,6 +213,7 @@ def fit(
     where = model.network.like.device
     given = source(data).to(where)
     check(model, given)
+    method.suits(model)
     target = Target(model, given, float(temperature))
     noise = model.noise(seed, "fit")
     if folder is None:

@@ -44,7 +44,7 @@ class Info(NamedTuple):
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Metropolis(Sampler):
     """`scale`: the first step of the walk, in units of the chains' spread once that is known."""
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nescio.errors import InputError, UnsupportedError
+from nescio.errors import UnsupportedError
 from nescio.infer.adapt import StepSize
 from nescio.infer.isokinetic import Plan, Point, Tuning, directions
 from nescio.noise import Noise
@@ -100,12 +100,6 @@ def tune(state: State, us: Tensor, plan: Plan, factor: float, precondition: bool
     if plan.trace[0] < step <= plan.trace[1]:
         tuning.write(us, step - plan.trace[0] - us.shape[1])
     return tuning
-
-
-def check_positive(**numbers: float | None) -> None:
-    for name, x in numbers.items():
-        if x is not None and not x > 0:
-            raise InputError(f"{name} must be positive", str(x), "leave it out")
 
 
 def summary(infos: Sequence[Info]) -> dict[str, Any]:

@@ -28,7 +28,6 @@ from torch import Tensor
 from nescio.batch import Batch
 from nescio.compiled import FEW
 from nescio.data.source import Source
-from nescio.errors import InputError
 from nescio.infer.adapt import Moments, StepSize, identity
 from nescio.infer.hmc import State, adapt, summary
 from nescio.infer.journey import stride
@@ -53,7 +52,7 @@ class Info(NamedTuple):
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class NUTS(Sampler):
     """`acceptance`: what the step size is adapted to. `max_depth`: at most 2^max_depth - 1 gradients. `dense`: a full inverse mass."""
 
@@ -61,12 +60,6 @@ class NUTS(Sampler):
     acceptance: float = 0.8
     max_depth: int = 10
     dense: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not (self.step_size > 0 and 0 < self.acceptance < 1 and self.max_depth >= 1):
-            got = f"step_size={self.step_size}, acceptance={self.acceptance}, max_depth={self.max_depth}"
-            raise InputError("step_size > 0, 0 < acceptance < 1 and max_depth >= 1", got, "leave them out")
 
     def batch(self, source: Source) -> int:
         return source.size  # a density is compared with itself: all data, always

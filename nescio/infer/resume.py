@@ -46,6 +46,7 @@ class Record(ABC):
         self.held: list[Any] = []  # what is kept in memory
         self.count = 0  # of what was kept
         self.note: str | None = None  # which damaged checkpoints were passed over
+        self.code: dict[str, Any] = {}  # of the gradients so far, as posterior.info has it; and by what it was made
 
     @abstractmethod
     def keep(self, step: int, kept: Any) -> None: ...
@@ -110,6 +111,7 @@ class Stored(Record):
             content = unflatten(tensors, found.header.get("structure"), {"state": first})
             self.step, self.tree, self.note = found.step, content["state"], found.note
             self.infos, draws = expanded(content["infos"], self.device), content["draws"]
+            self.code = dict(found.header.get("code") or {})  # type: ignore[call-overload]
         self.log = None
         if isinstance(kept, Kept):
             width, dtype = kept.theta.shape[1], kept.theta.dtype
@@ -141,7 +143,7 @@ class Stored(Record):
             self.log.flush()  # before the checkpoint that counts on it
         draws = 0 if self.log is None else self.count
         tensors, structure = flatten({"state": tree, "infos": stacked(self.infos), "draws": draws})
-        save_checkpoint(self.place, step, tensors, {"structure": structure})
+        save_checkpoint(self.place, step, tensors, {"structure": structure, "code": self.code})
         self.saved, self.first = time.monotonic(), False
         self.wait = CHECKPOINT_SECONDS * max(1.0, self.saved - began)
 

@@ -8,10 +8,12 @@ chains of a block; after it nothing adapts.
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from numbers import Integral, Real
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -37,22 +39,49 @@ TRACED = {  # the fields of an Info that go into the trace, and how; energies ar
     "leapfrogs": torch.int32,
     "flips": torch.float32,
 }
+# under thinning these are over the steps since the draw before; all others are of the last of them
+SUMS = {"divergent", "leapfrogs", "gradients"}
+MEANS = {"acceptance", "flips"}
 
 
-@dataclass(frozen=True)
+class Limit(NamedTuple):
+    """What a setting must be: in words, its kind, and the rest as a test."""
+
+    said: str
+    kind: type
+    holds: Callable[[Any], bool]
+
+
+COUNT = Limit("a whole number of at least 1", Integral, lambda x: x >= 1)
+POSITIVE = Limit("a positive number", Real, lambda x: 0 < x < math.inf)
+LIMITS = {  # by the name of a setting, which means the same in every sampler
+    **dict.fromkeys(("draws", "thin", "leapfrog", "max_depth", "most_steps"), COUNT),
+    **dict.fromkeys(("step_size", "scale", "length", "energy_variance"), POSITIVE),
+    "warmup": Limit("a whole number of at least 0", Integral, lambda x: x >= 0),
+    "acceptance": Limit("a number between 0 and 1", Real, lambda x: 0 < x < 1),
+    "friction": Limit("a number above 0 and at most 1", Real, lambda x: 0 < x <= 1),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
 class Sampler(Iterative):
     """`warmup` steps are thrown away; then every `thin`-th state is a draw, until there are `draws` of them."""
 
-    draws: int = field(default=1000, kw_only=True)
-    warmup: int = field(default=500, kw_only=True)
-    thin: int = field(default=1, kw_only=True)
+    draws: int = 1000
+    warmup: int = 500
+    thin: int = 1
 
     needs_gradients: ClassVar[bool] = True
+    limits: ClassVar[dict[str, Limit]] = LIMITS
 
     def __post_init__(self) -> None:
-        if self.draws < 1 or self.warmup < 0 or self.thin < 1:
-            got = f"draws={self.draws}, warmup={self.warmup}, thin={self.thin}"
-            raise InputError("draws and thin must be at least 1, warmup at least 0", got, "try draws=1000, warmup=500")
+        for setting in fields(self):
+            value, limit = getattr(self, setting.name), self.limits.get(setting.name)
+            if limit is None or (value is None and setting.default is None):
+                continue
+            if not (isinstance(value, limit.kind) and limit.holds(value)):
+                remedy = "leave it out" if setting.default is None else f"leave it at {setting.default!r}"
+                raise InputError(f"{setting.name} must be {limit.said}", repr(value), remedy)
 
     def point(self, state: Any) -> tuple[Tensor, Tensor]:
         """(u, log density) of a state."""
@@ -60,22 +89,27 @@ class Sampler(Iterative):
 
     @abstractmethod
     def summary(self, infos: Sequence[Any]) -> dict[str, Any]:
-        """What the infos of the kept steps say, as JSON: acceptance, divergences, step size."""
+        """What the infos of the draws say, as JSON: acceptance, divergences, step size."""
 
     def separable(self) -> bool:
         return True
 
-    def view(self, target: Target, noise: Noise) -> Target:
-        if target.model.likelihood.estimated:
-            must, got = "a sampler compares densities", f"{target.model.likelihood!r}, a noisy estimate of a bound"
+    def suits(self, model: Model) -> None:
+        super().suits(model)
+        if model.likelihood.estimated:
+            must, got = "a sampler compares densities", f"{model.likelihood!r}, a noisy estimate of a bound"
             raise UnsupportedError(must, got, "use MAP, n * MAP() or VI; MAP() >> VI(MeanField()).on('decoder.*')")
-        for name, module in target.model.network.training_net.named_modules():
+        for name, module in model.network.training_net.named_modules():
             if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.training:
-                raise UnsupportedError(
-                    "the density of one network must not depend on its batch",
-                    f"{type(module).__name__} at {name!r} in training mode",
-                    "freeze its statistics (net.eval() before Model), or use nets.FilterResponseNorm",
+                must = "the density of one network must not depend on its batch"
+                got = f"{type(module).__name__} at {name!r} in training mode"
+                remedy = "use nets.FilterResponseNorm, or train it and freeze its statistics: "
+                remedy += (
+                    "net.load_state_dict(fit(model, data, MAP()).point(), strict=False), net.eval(), Model(net, ...)"
                 )
+                raise UnsupportedError(must, got, remedy)
+
+    def view(self, target: Target, noise: Noise) -> Target:
         return target
 
     def moves(self, prior: Prior) -> Tensor:
@@ -110,22 +144,43 @@ class Sampler(Iterative):
     def finished(self, state: Any) -> bool:
         return False
 
+    def remember(self, infos: list[Any], step: int, info: Any) -> None:
+        """One a draw, however many steps it takes, so that long runs take no more memory; of the warm-up the last one only."""
+        if step <= self.warmup:
+            infos.clear()
+        done = (step - self.warmup) % self.thin  # of the steps to a draw
+        if step > self.warmup and done:
+            infos[-1] = merged(infos[-1], info, done)
+        else:
+            infos.append(info if self.thin == 1 else counting(info))
+
     def posterior(self, target: Target, states: Sequence[Kept], infos: Sequence[Any]) -> Posterior:
         theta = torch.stack([kept.theta for kept in states], 1)  # (chains, draws, dim)
         log_density = torch.stack([kept.log_density for kept in states], 1)
-        made = infos[self.warmup :]
-        info, trace = self.summary(made), traced(made, self.thin, len(theta), theta.device)
+        info, trace = self.summary(infos), traced(infos, len(theta), theta.device)
         return Draws(target.model, theta, log_density, states[-1].statistics, info, trace)
 
 
-def traced(infos: Sequence[Any], thin: int, chains: int, device: torch.device) -> dict[str, Tensor]:
-    """What the infos of the kept steps say of each draw, (chains, draws): see `Draws`."""
+def merged(before: Any, info: Any, count: int) -> Any:
+    """What `count` steps and one more have to say of the draw that they lead to."""
+    kept = {name: getattr(before, name) + getattr(info, name) for name in SUMS & set(info._fields)}
+    for name in MEANS & set(info._fields):
+        x = getattr(before, name)
+        kept[name] = x + (getattr(info, name) - x) / (count + 1)
+    return info._replace(**kept)
+
+
+def counting(info: Any) -> Any:
+    return info._replace(divergent=info.divergent.long()) if hasattr(info, "divergent") else info
+
+
+def traced(infos: Sequence[Any], chains: int, device: torch.device) -> dict[str, Tensor]:
+    """What the infos say of each draw, (chains, draws): see `Draws`."""
     trace: dict[str, Tensor] = {}
     for name in [name for name in TRACED if infos and hasattr(infos[0], name)]:
-        each = [getattr(i, name) for i in (infos if name == "divergent" else infos[thin - 1 :: thin])]
-        # (chains, steps); a plain number is that of every chain
+        each = [getattr(i, name) for i in infos]
+        # (chains, draws); a plain number is that of every chain
         x = torch.stack(each, 1) if isinstance(each[0], Tensor) else torch.tensor(each).expand(chains, -1)
-        x = x.unflatten(1, (-1, thin)).any(2) if name == "divergent" else x
         if name != "flips" or not bool(x.isnan().any()):  # of which there are none where nothing is discrete
             trace[name] = x.to(device, TRACED[name]).contiguous()
     return trace

@@ -47,18 +47,21 @@ class Steps:
 @final
 @dataclass(frozen=True)
 class Cycles:
-    """`n` cosine cycles from 1 to 0 (Zhang et al., 2020): `explore` is the part of a cycle that comes before its draws."""
+    """Step sizes of samplers on minibatches: `n` cosine cycles from `peak` to 0 (Zhang et al., 2020). `explore` is the part of a cycle
+    that comes before its draws."""
 
+    peak: float
     n: int = 4
     explore: float = 0.8
 
     def __post_init__(self) -> None:
-        if self.n < 1 or not 0 <= self.explore < 1:
-            got = f"n={self.n}, explore={self.explore}"
-            raise InputError("cycles need n of at least 1 and a part explore in [0, 1)", got, "write Cycles(4)")
+        if not (0 < self.peak < math.inf and isinstance(self.n, int) and self.n >= 1 and 0 <= self.explore < 1):
+            must = "cycles need a positive peak, a whole number n of at least 1 and a part explore in [0, 1)"
+            got = f"peak={self.peak}, n={self.n}, explore={self.explore}"
+            raise InputError(must, got, "write step_size=Cycles(1e-6, n=4)")
 
     def __call__(self, t: float) -> float:
-        return 0.5 * (1 + math.cos(math.pi * ((t * self.n) % 1.0)))
+        return self.peak * 0.5 * (1 + math.cos(math.pi * ((t * self.n) % 1.0)))
 
     def samples(self, t: float) -> bool:
         """Whether states at this part of a run are draws."""
@@ -72,6 +75,11 @@ class RMSprop:
 
     decay: float = 0.99
     eps: float = 1e-5
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.decay <= 1 and self.eps > 0):
+            got = f"decay={self.decay}, eps={self.eps}"
+            raise InputError("decay must lie in [0, 1] and eps be positive", got, "write RMSprop()")
 
     def __call__(self, squares: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
         squares = self.decay * squares + (1 - self.decay) * gradient.square()

@@ -4,7 +4,7 @@ r"""Stochastic-gradient Hamiltonian Monte Carlo (Chen et al., 2014), in the form
 
 ĝ is the gradient with N/B times the batch's likelihood, a the friction (1 - momentum), h the step size. At a constant step on a
 Gaussian target the law of (u, v) is that of a linear recursion (tests/test_samplers.py solves it); it tends to p(u | D) as h and
-the gradient noise go to zero. Cyclical by `schedule=Cycles(n)`; `precondition` as in SGLD.
+the gradient noise go to zero. Cyclical by `step_size=Cycles(h, n)`; `precondition` as in SGLD.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ class State(NamedTuple):
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SGHMC(StochasticGradient):
-    """`step_size` is h, `friction` a = 1 - momentum."""
+    """`step_size` is h: a number, `Cycles`, or any function of the part of the run that is done. `friction`: a = 1 - momentum."""
 
     friction: float = 0.1
 
     def init(self, target: Target, ends: Ends, noise: Noise) -> State:
         u = target.u(ends.theta)
-        v = self.step_size**0.5 * noise.normal(*u.shape)
+        v = self.size(0.0) ** 0.5 * noise.normal(*u.shape)
         return State(u, v, torch.zeros_like(u[:, 0]), ends.statistics, torch.zeros_like(u))
 
     def step(self, target: Target, state: State, batch: Batch, noise: Noise) -> tuple[State, Info]:

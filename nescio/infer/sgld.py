@@ -3,12 +3,13 @@ r"""Stochastic-gradient Langevin dynamics (Welling & Teh, 2011), cyclical (Zhang
     u ← u + h G ĝ + √(2h) G^½ z,     ĝ = ∇ log p̂(u), the gradient with N/B times the batch's likelihood
 
 With G = 1, a constant step, target N(0, s²) and gradient noise of variance V the stationary variance is s² (1 + hV/2) / (1 - h/2s²):
-biased in h and in V, exact as both go to zero. `step_size` h is multiplied by `schedule`. `precondition` adapts a diagonal G to
+biased in h and in V, exact as both go to zero. Cyclical by `step_size=Cycles(h, n)`. `precondition` adapts a diagonal G to
 the gradients' size and leaves out the term of its derivative, as is usual; that bias does not vanish with h.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, final
 
@@ -30,11 +31,12 @@ class State(NamedTuple):
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SGLD(StochasticGradient):
-    """`step_size` is h, in units of the whole log density (of the order of 1 / N times a learning rate)."""
+    """`step_size` is h, in units of the whole log density (of the order of 1 / N times a learning rate): a number, `Cycles`, or any
+    function of the part of the run that is done. `precondition`: steps of each weight by the size of its gradients."""
 
-    step_size: float = 1e-5
+    step_size: float | Callable[[float], float] = 1e-5
 
     def init(self, target: Target, ends: Ends, noise: Noise) -> State:
         u = target.u(ends.theta)

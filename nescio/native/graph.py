@@ -9,9 +9,8 @@ from torch import Tensor
 from torch.fx import GraphModule, Node
 
 IDENTITIES = {"detach", "alias", "lift_fresh_copy", "lift_fresh"}
-SHAPE_ONLY = {
-    "squeeze_": torch.ops.aten.squeeze
-}  # said to change a tensor, of which they change the shape; and the same as views
+# said to change a tensor, of which they change the shape; and the same as views
+SHAPE_ONLY = {"squeeze_": torch.ops.aten.squeeze}
 
 
 def like(node: Any) -> Tensor:

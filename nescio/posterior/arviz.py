@@ -53,6 +53,7 @@ def to_arviz(posterior: Draws) -> DataTree:
         groups["constant_data"] = constant
     own: dict[str, Any] = {"inference_library": "nescio", "inference_library_version": __version__}
     own |= {NAMES.get(name, name): posterior.info[name] for name in TOLD if name in posterior.info}
+    own |= {"problems": "\n".join(posterior.info.get("mixing", {}).get("problems", []))}  # empty if there are none
     # our axes are known: no warning where chains outnumber draws, as in ensembles
     return from_dict(groups, check_conventions=False, attrs=dict.fromkeys(("posterior", "sample_stats"), own))
 

@@ -28,8 +28,9 @@ class Draws(Posterior):
                     of the state before; integration keeps H, so its value at the draw itself is the same but for the energy error
       acceptance    probability, or its mean over the trajectory
       divergent     whether a trajectory since the draw before diverged
-      depth, leapfrogs, energy_error, flips   where the sampler has them
-    Under thinning all but `divergent` are of the step that made the draw.
+      leapfrogs     gradients since the draw before
+      depth, energy_error, flips   where the sampler has them
+    Under thinning acceptance and flips are means over the steps since the draw before; energy, its error and depth are of the last.
     """
 
     def __init__(
@@ -46,7 +47,9 @@ class Draws(Posterior):
 
     def __repr__(self) -> str:
         chains, draws, dim = self.theta.shape
-        return f"Draws({chains} chains x {draws} draws of {dim} numbers, by {self.info.get('method', 'hand')})"
+        problems = self.info.get("mixing", {}).get("problems", [])
+        warned = f"; {len(problems)} warnings in info['mixing']['problems']" if problems else ""
+        return f"Draws({chains} chains x {draws} draws of {dim} numbers, by {self.info.get('method', 'hand')}{warned})"
 
     def count(self) -> int:
         return self.theta.shape[0] * self.theta.shape[1]
@@ -61,11 +64,12 @@ class Draws(Posterior):
         return {**named, **{name: value[chain] for name, value in self.statistics.items()}}
 
     def chains(self, which: slice) -> Draws:
-        """Some of the chains, as a posterior of their own."""
+        """Some of the chains, as a posterior of their own; whether all have mixed says nothing of some."""
         statistics, trace = (
             {name: value[which] for name, value in each.items()} for each in (self.statistics, self.trace)
         )
-        return Draws(self.model, self.theta[which], self.log_joint[which], statistics, dict(self.info), trace)
+        info = {name: x for name, x in self.info.items() if name != "mixing"}
+        return Draws(self.model, self.theta[which], self.log_joint[which], statistics, info, trace)
 
     def point(self) -> Params:
         """The draw with the highest log density: means of weights mean nothing under symmetries."""

@@ -1,7 +1,8 @@
 """Have the chains mixed? In function space first, because weights have symmetries: predictions at data points, then weights.
 
 A chain that swaps two hidden units has moved in weight space and stood still as a function; a chain stuck in one mode of a symmetric
-posterior may be wrong in its weights and right in its predictions. What is wrong travels with the posterior, in `info["problems"]`.
+posterior may be wrong in its weights and right in its predictions. What is wrong travels with the posterior, in
+`info["mixing"]["problems"]`.
 """
 
 from __future__ import annotations
