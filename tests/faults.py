@@ -20,6 +20,7 @@ import faults_predictive
 import faults_report
 import faults_resume
 import faults_samplers
+import faults_stochastic
 import faults_store
 import faults_vae
 import faults_vi
@@ -30,6 +31,7 @@ FAULTS: list[Fault] = [
     *faults_core.FAULTS,
     *faults_predictive.FAULTS,
     *faults_samplers.FAULTS,
+    *faults_stochastic.FAULTS,
     *faults_nuts.FAULTS,
     *faults_mclmc.FAULTS,
     *faults_native.FAULTS,

@@ -1,4 +1,5 @@
-"""Planted faults of resuming: runs that go on, but not where they were. Each is caught by a check of tests/test_resume.py."""
+"""Planted faults of resuming: runs that go on, but not where they were. Each is caught by a check of tests/test_resume.py, or of
+tests/test_compiled.py."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import test_compiled as in_code
 import test_resume as proof
 from fault import Fault
 
@@ -17,12 +19,12 @@ from nescio.noise import Noise
 from nescio.posterior import Posterior
 
 
-def restarted(word: str) -> Callable[[pytest.MonkeyPatch], None]:
+def restarted(word: str, module: Any = proof) -> Callable[[pytest.MonkeyPatch], None]:
     """Steps or epochs are counted from where a call of fit began, so that a resumed one uses its first noise again."""
 
     def plant(m: pytest.MonkeyPatch) -> None:
         first: dict[Any, int] = {}  # by the key of the block
-        true_run, true_at = proof.run, Noise.at
+        true_run, true_at = module.run, Noise.at
 
         def run(name: str, folder: str | Path | None = None) -> Posterior:
             first.clear()
@@ -33,7 +35,7 @@ def restarted(word: str) -> Callable[[pytest.MonkeyPatch], None]:
                 key = (word, key[1] - first.setdefault(self.key, key[1]))
             return true_at(self, *key)
 
-        m.setattr(proof, "run", run)
+        m.setattr(module, "run", run)
         m.setattr(Noise, "at", at)
 
     return plant
@@ -76,6 +78,11 @@ def step_done_twice(m: pytest.MonkeyPatch) -> None:
     m.setattr(resume.Stored, "__init__", init)
 
 
+def record_of_another_block(m: pytest.MonkeyPatch) -> None:
+    """All blocks of chains share one folder: the second finds the first's checkpoint."""
+    m.setattr(resume, "name_of", lambda noise: "block-0")
+
+
 def resumes(name: str, every: int = 4) -> Callable[[], None]:
     return lambda: proof.check_resumes(name, every)
 
@@ -94,4 +101,22 @@ FAULTS = [
     Fault("resume: norm statistics are forgotten", statistics_forgotten, resumes("map")),
     Fault("resume: the infos before are forgotten", infos_forgotten, resumes("map")),
     Fault("resume: a step is done twice", step_done_twice, resumes("map")),
+    Fault(
+        "resume: checkpoints are not looked for",
+        lambda m: m.setattr(resume, "newest", lambda at: None),
+        resumes("mala"),
+    ),
+    Fault("resume: a block takes another's record", record_of_another_block, resumes("blocks", 1)),
+    Fault("resume: the squared gradients are forgotten", forgotten("squares"), resumes("sgld")),
+    Fault("resume: the direction is forgotten", forgotten("direction"), resumes("mclmc")),
+    Fault(
+        "resume, compiled: noise is used again",
+        restarted("step", in_code),
+        lambda: in_code.check_goes_on("HMC", "draws"),
+    ),
+    Fault(
+        "resume, compiled: the direction is forgotten",
+        forgotten("direction"),
+        lambda: in_code.check_goes_on("MCLMC", "draws"),
+    ),
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -9,9 +10,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from test_resume import Stop, assert_same, resumed
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional
@@ -20,27 +23,30 @@ from nescio import Model, compiled, cores, fit
 from nescio.again import again
 from nescio.compiled import Compiled, traced
 from nescio.data.source import source
-from nescio.infer import HMC, MAP, MCLMC, NUTS, SGHMC, isokinetic, iterative
+from nescio.infer import HMC, MAP, MCLMC, NUTS, SGHMC, isokinetic, iterative, resume
 from nescio.infer.sampler import Sampler
 from nescio.laws import HalfCauchy, Horseshoe, Normal, StudentT
 from nescio.likelihoods import Categorical, Gaussian, Heteroscedastic
-from nescio.native import Unsupported
+from nescio.native import Unsupported, chainwise
+from nescio.native.build import compiler
 from nescio.nets import FilterResponseNorm, mlp
 from nescio.noise import Noise
+from nescio.posterior import Draws, Posterior
 from nescio.rewritten import rewritten, tanh
 from nescio.rounding import TF32, agree, rounding
+from nescio.store import checkpoint
 from nescio.target import Target
 
 DOUBLE = torch.float64
 
 
+def refuse(*given: object, **named: object) -> None:
+    raise Unsupported("not in this test")
+
+
 @pytest.fixture(params=["C", "torch"])
 def maker(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Who makes the code; the other cannot."""
-
-    def refuse(*given: object, **named: object) -> None:
-        raise Unsupported("not in this test")
-
     monkeypatch.setattr(compiled, "machine_code" if request.param == "C" else "Chainwise", refuse)
     return str(request.param)
 
@@ -187,21 +193,65 @@ def test_fixed_weights_follow_their_chain(maker: str) -> None:
     assert quick.info["compiled"] is True
 
 
-def test_a_killed_run_goes_on_compiled(tmp_path: Path, maker: str) -> None:
-    x, y = torch.randn(22, 3), torch.randn(22, 1)
-    model = Model(mlp(3, 4, 1), Normal(0, 1), Gaussian(0.5))
-    method = 2 * HMC(draws=30, warmup=10, leapfrog=3)
-    whole = fit(model, (x, y), method, compile=True, folder=tmp_path / "whole")
+LONG: dict[str, Sampler] = {  # longer than one call of machine code takes steps
+    "HMC": HMC(draws=150, warmup=12, leapfrog=3),
+    "NUTS": NUTS(draws=150, warmup=12, max_depth=3),
+    "MCLMC": MCLMC(draws=150, warmup=40, step_size=1e-3),
+}
 
-    class Killed(Exception): ...
 
-    def kill(progress: object) -> None:
-        raise Killed
+def run(name: str, folder: Path | None = None) -> Posterior:
+    x, y = Noise(1).at("x").normal(22, 3), Noise(1).at("y").normal(22, 1)
+    with Noise(1).at("net").scope():
+        model = Model(mlp(3, 4, 1), Normal(0, 1), Gaussian(0.5))
+    return fit(model, (x, y), 2 * LONG[name], compile=True, folder=folder)
 
-    with pytest.raises(Killed):
-        fit(model, (x, y), method, compile=True, folder=tmp_path / "killed", progress=kill)
-    resumed = fit(model, (x, y), method, compile=True, folder=tmp_path / "killed")
-    assert torch.equal(whole.theta, resumed.theta)
+
+def stopped(name: str, folder: Path, half: int) -> int:
+    """Run until a checkpoint was saved at this step or later, and stop there."""
+    true_save = resume.Stored.save
+
+    def save(self: resume.Stored, step: int, *more: Any) -> None:
+        true_save(self, step, *more)
+        if step >= half:
+            raise Stop
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(resume, "CHECKPOINT_SECONDS", 0.0)
+        patch.setattr(resume.Stored, "save", save)
+        with pytest.raises(Stop):
+            run(name, folder)
+    found = checkpoint.newest(folder / "block-0")
+    assert found is not None
+    return found.step
+
+
+def check_goes_on(name: str, *parts: str) -> None:
+    """Stopped after a checkpoint half way through the warm-up, or the draws, a run goes on from there, to the same bits."""
+    want, sampler = run(name), LONG[name]
+    assert isinstance(want, Draws) and want.info["compiled"] is True
+    assert not torch.equal(want.theta[:, 0], want.theta[:, -1])  # they moved
+    ends = {"warm-up": (0, sampler.warmup), "draws": (sampler.warmup, sampler.steps(1))}
+    for first, end in [ends[part] for part in parts]:
+        with tempfile.TemporaryDirectory() as folder:
+            at = stopped(name, Path(folder), (first + end) // 2)
+            got, begun = resumed(partial(run, name), folder)
+        assert first < at < end and begun == [at], f"stopped at {at}, went on at {begun}"
+        assert_same(got, want)
+        assert isinstance(got, Draws) and got.trace.keys() == want.trace.keys()
+        assert all(torch.equal(x, want.trace[key]) for key, x in got.trace.items())
+
+
+@pytest.mark.skipif(compiler() is None, reason="no C compiler here")
+@pytest.mark.parametrize("name", LONG)
+def test_a_killed_run_goes_on_compiled(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled, "machine_code", refuse)  # C, or nothing
+    check_goes_on(name, *(["draws"] if name == "NUTS" else ["warm-up", "draws"]))  # it adapts as HMC does
+
+
+def test_a_killed_run_goes_on_in_code_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled, "Chainwise", refuse)
+    check_goes_on("HMC", "draws")
 
 
 def test_making_code_leaves_no_trace_in_what_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -400,3 +450,19 @@ def test_a_fill_keeps_the_layout_of_images() -> None:
     assert torch.ops.aten.copy_.default in targets and torch.ops.aten.masked_fill_.Scalar not in targets
     (slope,) = graph(x, torch.zeros(2, 1, 1))
     assert slope.is_contiguous(memory_format=torch.channels_last) and torch.equal(slope, 2 * x * (x > 0))
+
+
+@pytest.mark.skipif(compiler() is None, reason="no C compiler here")
+def test_a_run_that_goes_on_in_other_code_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The compiler is gone when the run is resumed: the draws are right, but bits may differ, and the posterior says so."""
+    monkeypatch.setattr(compiled, "machine_code", refuse)
+    stopped("HMC", tmp_path, 80)
+    with monkeypatch.context() as patch:
+        patch.setattr(chainwise, "compiler", lambda: None)
+        posterior = run("HMC", tmp_path)
+    assert "code by plain, where the run had begun with C" in posterior.info["note"]
+    assert posterior.info["compiled"] is not True
+    again = run("HMC", tmp_path)  # read back
+    assert again.info["compiled"] == posterior.info["compiled"] and torch.equal(
+        again.ends().theta, posterior.ends().theta
+    )

@@ -17,9 +17,11 @@ from chance import assert_law
 from check_method import check_method
 from scipy import stats
 
-from nescio import Model, fit
+from nescio import Model, fit, infer
 from nescio.diagnose import problems
 from nescio.infer import MAP, Method
+from nescio.infer.method import MOST_DRAWS
+from nescio.infer.sampler import Sampler
 from nescio.laws import HalfCauchy, Learned
 from nescio.laws.prior import Prior
 from nescio.laws.site import Site
@@ -105,11 +107,24 @@ def test_the_diagnostics_of_the_docs_run(tmp_path: Path, monkeypatch: pytest.Mon
     assert names["tree"].posterior["0.weight"].shape == (4, 100, 3, 1)
 
 
+def test_the_samplers_of_the_docs_run() -> None:
+    names: dict[str, Any] = {}
+    text = (ROOT / "docs" / "sampling.md").read_text()
+    for snippet in blocks(ROOT / "docs" / "sampling.md"):
+        exec(snippet, names)
+    assert names["reference"].theta.shape[:2] == names["posterior"].theta.shape[:2] == (4, 100)
+    truth = json.loads((ROOT / "reproduce" / "results" / "truth.json").read_text())["rows"]
+    assert f"<!-- truth -->{sum(row['right'] for row in truth)} of {len(truth)}<!-- end -->" in text
+    for sampler in (each for each in vars(infer).values() if isinstance(each, type) and issubclass(each, Sampler)):
+        assert sampler.__name__ == "Sampler" or re.search(rf"`{sampler.__name__}\(", text), sampler
+
+
 def test_the_thresholds_of_the_docs_are_those_of_the_verdict() -> None:
     text = (ROOT / "docs" / "diagnostics.md").read_text()
     assert f"| R-hat | below {problems.RHAT} |" in text
     assert text.count(f"ESS | {problems.ESS} or more |") == 2
     assert f"| E-BFMI | {problems.EBFMI} or more" in text
+    assert f"long chains by {MOST_DRAWS} draws" in text
 
 
 def test_the_readmes_table_is_the_kept_one() -> None:
@@ -174,7 +189,16 @@ def test_links_lead_somewhere(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["architecture.md", "gotchas.md", "add-a-method.md", "choose-a-method.md", "priors.md", "diagnostics.md"]
+    "name",
+    [
+        "architecture.md",
+        "gotchas.md",
+        "add-a-method.md",
+        "choose-a-method.md",
+        "priors.md",
+        "diagnostics.md",
+        "sampling.md",
+    ],
 )
 def test_files_named_in_the_docs_exist(name: str) -> None:
     text = (ROOT / "docs" / name).read_text()

@@ -12,6 +12,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from test_store import child
 from torch import nn
 
 from nescio import FileError, Model, fit
-from nescio.infer import HMC, MALA, MAP, MCLMC, NUTS, SGHMC, SGLD, Metropolis, RMSprop, resume
+from nescio.infer import HMC, MALA, MAP, MCLMC, NUTS, SGHMC, SGLD, Metropolis, RMSprop, iterative, resume
 from nescio.infer.method import Method
 from nescio.laws import Normal
 from nescio.likelihoods import Gaussian
@@ -37,6 +38,13 @@ JOBS: dict[str, Method] = {
     "sghmc": SGHMC(draws=3, warmup=2, thin=2, batch_size=10, step_size=1e-4),
     "metropolis": Metropolis(draws=3, warmup=4),
     "ensemble": 2 * (MAP(epochs=1, batch_size=15) >> HMC(draws=2, warmup=2, leapfrog=2)),
+}
+SHORT: dict[str, Method] = {  # killed at every write, too, but not at random moments
+    "nuts, short": NUTS(draws=2, warmup=2, max_depth=2),
+    "mclmc, short": MCLMC(draws=2, warmup=2),
+    "mala, short": MALA(draws=2, warmup=2),
+    "sgld, short": SGLD(draws=2, warmup=2, batch_size=10, step_size=1e-4, precondition=RMSprop()),
+    "blocks": 4 * HMC(draws=1, warmup=1, leapfrog=2),  # two of two chains
 }
 MORE: dict[str, Method] = {  # interrupted, but not killed at every write
     "held out": MAP(epochs=9, batch_size=12, lr=0.5, hold_out=0.2, patience=1),
@@ -62,8 +70,11 @@ def problem(norm: bool = False) -> tuple[Model, tuple[torch.Tensor, torch.Tensor
 
 
 def run(name: str, folder: str | Path | None = None) -> Posterior:
-    method = {**JOBS, **MORE}[name]
-    return fit(*problem(norm=name == "map"), method, seed=5, folder=folder)
+    method, room = {**JOBS, **SHORT, **MORE}[name], iterative.room
+    with pytest.MonkeyPatch.context() as patch:
+        if name == "blocks":  # as if there were memory for two chains at a time
+            patch.setattr(iterative, "room", lambda target, batch: (2, room(target, batch)[1]))
+        return fit(*problem(norm=name == "map"), method, seed=5, folder=folder)
 
 
 def assert_same(got: Posterior, want: Posterior) -> None:
@@ -99,6 +110,19 @@ def interrupted(name: str, folder: str | Path, saves: int) -> bool:
     return False
 
 
+def resumed(run: Callable[[Any], Posterior], folder: str | Path) -> tuple[Posterior, list[int]]:
+    """The posterior, and at which step each block went on."""
+    true_init, steps = resume.Stored.__init__, []
+
+    def init(self: resume.Stored, *arguments: Any) -> None:
+        true_init(self, *arguments)
+        steps.append(self.step)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(resume.Stored, "__init__", init)
+        return run(folder), steps
+
+
 def check_resumes(name: str, every: int = 1) -> None:
     """Stopped after each checkpoint, or every few of them, and resumed. Without a folder the want is plain."""
     want, saves = run(name), every
@@ -107,11 +131,13 @@ def check_resumes(name: str, every: int = 1) -> None:
             if not interrupted(name, folder, saves):
                 assert saves > every
                 return
-            assert_same(run(name, folder), want)
+            got, steps = resumed(partial(run, name), folder)
+        assert any(steps), "it began anew"
+        assert_same(got, want)
         saves += every
 
 
-@pytest.mark.parametrize("name", [*JOBS, *MORE])
+@pytest.mark.parametrize("name", [*JOBS, *MORE, "blocks"])
 def test_a_run_that_was_stopped_goes_on(name: str) -> None:
     check_resumes(name, 2)
 
@@ -223,6 +249,24 @@ def kill_at_random(name: str, top: str) -> None:
 def test_killed(kills: str, name: str, tmp_path: Path) -> None:
     with child(f"from test_resume import {kills}; {kills}({name!r}, {str(tmp_path)!r})") as process:
         assert process.wait() == 0
+
+
+def test_killed_at_every_write(tmp_path: Path) -> None:
+    """One child for all, which takes as long to begin as one of them to be killed."""
+    script = "import test_resume as proof; [(print(n), proof.kill_everywhere(n, TOP)) for n in proof.SHORT]"
+    with child(script.replace("TOP", repr(str(tmp_path)))) as process:
+        begun, _ = process.communicate()
+        assert process.returncode == 0, f"the last of {begun.split()}"
+
+
+def test_blocks_have_records_of_their_own(tmp_path: Path) -> None:
+    assert interrupted("blocks", tmp_path, 3)  # the first is finished after two
+    at = [checkpoint.newest(tmp_path / name) for name in ("block-0", "block-2")]
+    assert [found.step for found in at if found is not None] == [2, 1]
+    posterior = run("blocks", tmp_path)
+    assert_same(posterior, run("blocks"))
+    assert isinstance(posterior, Draws) and len(posterior.theta) == 4 and len(posterior.info["blocks"]) == 2
+    assert posterior.theta.unique().numel() == posterior.theta.numel()  # each chain has its own noise
 
 
 # ---- one folder, one run -------------------------------------------------------------------------------------------------

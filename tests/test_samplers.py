@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from targets import Known, conjugate, correlated_gaussian, plain, skewed
 from torch import Tensor
 
 from nescio import InputError, UnsupportedError, fit
-from nescio.infer import HMC, MALA, MAP, NUTS, SGHMC, SGLD, ULA, AdjustedMCLMC, Cycles, Metropolis
+from nescio.infer import HMC, MALA, MAP, MCLMC, NUTS, SGHMC, SGLD, ULA, AdjustedMCLMC, Cycles, Metropolis, RMSprop
 from nescio.infer.adapt import Diagonal, Moments, StepSize, Windows
 from nescio.infer.hmc import State, energy_error, leapfrog
 from nescio.infer.sampler import Sampler
@@ -304,9 +305,18 @@ def test_batch_norm_in_training_mode_is_refused() -> None:
 
     net = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3), nn.Linear(3, 1))
     data = (torch.randn(8, 2), torch.randn(8, 1))
+    model = Model(net, Normal(), Gaussian())
     with pytest.raises(UnsupportedError, match="FilterResponseNorm"):
-        fit(Model(net, Normal(), Gaussian()), data, HMC(draws=1, warmup=0))
-    assert fit(Model(net.eval(), Normal(), Gaussian()), data, HMC(draws=2, warmup=1)).count() == 2
+        fit(model, data, HMC(draws=1, warmup=0))
+    steps: list[object] = []
+    with pytest.raises(UnsupportedError, match="in training mode"):  # said before anything is trained
+        fit(model, data, 2 * (MAP(epochs=5) >> HMC(draws=1).on("0.*")), progress=steps.append)
+    assert not steps
+    net.load_state_dict(fit(model, data, MAP(epochs=5)).point(), strict=False)  # as the error says
+    frozen = net.eval()[1].running_mean.clone()
+    assert frozen.abs().min() > 0
+    posterior = fit(Model(net, Normal(), Gaussian()), data, HMC(draws=2, warmup=1))
+    assert posterior.count() == 2 and torch.equal(posterior.sample(1)["1.running_mean"][0], frozen)
 
 
 def test_a_chain_starts_where_the_optimiser_ended() -> None:
@@ -329,19 +339,50 @@ def test_a_narrow_ridge_is_found_from_one_point() -> None:
 
 def check_cycles() -> None:
     """Under a cyclical schedule every draw comes from the end of a cycle, and there are as many as were asked for."""
-    sampler = SGHMC(draws=20, warmup=0, thin=2, schedule=Cycles(4, explore=0.75))
+    sampler = SGHMC(draws=20, warmup=0, thin=2, step_size=Cycles(1e-3, 4, explore=0.75))
     total = sampler.steps(1)
     kept = [step for step in range(total) if sampler.keeps(step, total)]
     assert total == 160 and len(kept) == 20
     assert all(step % 40 >= 30 for step in kept) and len({step // 40 for step in kept}) == 4
-    assert all(sampler.schedule(step / total) < 0.15 for step in kept)  # ½ (1 + cos ¾π): small steps only
+    assert all(sampler.size(step / total) < 0.15e-3 for step in kept)  # ½ (1 + cos ¾π): small steps only
 
 
 def test_cycles_are_sampled_at_their_ends() -> None:
     check_cycles()
 
 
-@pytest.mark.parametrize("made", [lambda: Cycles(0), lambda: Cycles(2, explore=1.0), lambda: SGLD(step_size=0.0)])
+@pytest.mark.parametrize(
+    ("method", "setting"),
+    [
+        (HMC, {"step_size": 0.0}),
+        (HMC, {"step_size": Cycles(1.0)}),
+        (HMC, {"leapfrog": 0}),
+        (HMC, {"acceptance": 1.0}),
+        (HMC, {"draws": 1.5}),
+        (HMC, {"warmup": -1}),
+        (NUTS, {"max_depth": 2.5}),
+        (MALA, {"step_size": -1}),
+        (ULA, {"step_size": float("nan")}),
+        (Metropolis, {"scale": 0}),
+        (MCLMC, {"energy_variance": -1.0}),
+        (AdjustedMCLMC, {"length": 0.0}),
+        (SGLD, {"step_size": 0.0}),
+        (SGHMC, {"friction": 1.5}),
+        (SGHMC, {"thin": None}),
+        (RMSprop, {"decay": 2.0}),
+    ],
+    ids=repr,
+)
+def test_impossible_settings_are_refused(method: Any, setting: dict[str, Any]) -> None:
+    (name,) = setting
+    with pytest.raises(InputError, match=f"{name}.*must.*; got .*; "):
+        method(**setting)
+    assert (
+        SGHMC(step_size=Cycles(1e-6), friction=1.0).size(0.0) == 1e-6 and SGLD(step_size=lambda t: t).size(0.5) == 0.5
+    )
+
+
+@pytest.mark.parametrize("made", [lambda: Cycles(1.0, 0), lambda: Cycles(1.0, 2, explore=1.0), lambda: Cycles(0.0)])
 def test_impossible_schedules_are_refused(made: Callable[[], object]) -> None:
     with pytest.raises(InputError):
         made()

@@ -36,7 +36,7 @@ LARGEST_BATCH = 128
 PAYS = (
     5000  # gradients: torch's compiler takes some ten seconds and saves about a millisecond of each, on small networks
 )
-WRITTEN = 2500  # gradients: code of our own, of networks that it is for, is made in a second or two
+WRITTEN = 1500  # gradients: code of our own, of networks that it is for, is made in a second or two
 RECORDED = 200  # gradients: what it takes to have a GPU's kernels recorded is that of some ten
 
 
