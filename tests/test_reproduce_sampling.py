@@ -178,7 +178,7 @@ def test_truth_resumes_and_keeps_to_its_budget(truth: Path, tmp_path: Path, monk
     scored: list[str] = []
 
     def score(path: Path, name: str, chains: int, device: str) -> dict[str, Any]:
-        scored.append(f"{path.stem}, {name}")
+        scored.append(reproduce.labelled(path.stem, name, device))
         own = {
             "row": scored[-1],
             "n": chains * reproduce.DRAWS,
@@ -199,7 +199,8 @@ def test_truth_resumes_and_keeps_to_its_budget(truth: Path, tmp_path: Path, monk
     assert len(every) == len(scored) == len(set(scored)) == 4 * len(reproduce.files(truth))
     assert [json.loads(x) for x in (tmp_path / "truth.rows.jsonl").read_text().splitlines() if x.endswith("}")]
     assert reproduce.main(arguments) == every and len(scored) == len(every)
-    reproduce.main([*arguments[:-1], "8", "--budget", "-1"])  # other chains are other rows
+    for other in (["--chains", "8"], ["--device", "cuda"]):  # ... are other rows
+        assert reproduce.main([*arguments, *other, "--budget", "-1"]) == []
     assert len(scored) == len(every)
 
 
