@@ -104,7 +104,7 @@ def by_nescio(task: Task, compiled: bool) -> Step:
     from nescio.data.source import source
     from nescio.families import MeanField
     from nescio.infer import VI
-    from nescio.infer.iterative import from_network
+    from nescio.infer.begin import from_network
     from nescio.infer.method import Start
     from nescio.laws import Normal as Law
     from nescio.likelihoods import Categorical

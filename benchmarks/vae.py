@@ -27,7 +27,7 @@ from torch.nn import functional as F
 from nescio import Model
 from nescio.data.source import source
 from nescio.infer import MAP
-from nescio.infer.iterative import from_network
+from nescio.infer.begin import from_network
 from nescio.infer.method import Start
 from nescio.laws import Normal
 from nescio.likelihoods import ContinuousBernoulli, Latent

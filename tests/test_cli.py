@@ -242,7 +242,7 @@ def test_an_interrupt_keeps_the_draws_and_resume_goes_on(tmp_path: Path) -> None
     heard = signal.signal(signal.SIGINT, signal.default_int_handler)  # jobs in the background of a shell do not listen
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("nescio.cli.fit.bar", impatient)
-        patched.setattr("nescio.infer.iterative.time.monotonic", iter(range(10**9)).__next__)  # told of every step
+        patched.setattr("nescio.infer.driver.time.monotonic", iter(range(10**9)).__next__)  # told of every step
         done = call(*arguments, "--out", str(tmp_path / "run"))
     signal.signal(signal.SIGINT, heard)
     assert done.code == 130 and "can be used" in done.err and len(done.err.strip().splitlines()) == 1, done

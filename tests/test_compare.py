@@ -24,7 +24,7 @@ from nescio.comparison.cost import passes
 from nescio.data.source import source
 from nescio.errors import InputError
 from nescio.infer import HMC, MAP, NUTS, Laplace
-from nescio.infer.iterative import minibatch
+from nescio.infer.begin import minibatch
 from nescio.laws import Discrete
 from nescio.laws import Normal as Law
 from nescio.likelihoods import Gaussian

@@ -23,7 +23,7 @@ from nescio import Model, compiled, cores, fit
 from nescio.again import again
 from nescio.compiled import Compiled, traced
 from nescio.data.source import source
-from nescio.infer import HMC, MAP, MCLMC, NUTS, SGHMC, isokinetic, iterative, resume
+from nescio.infer import HMC, MAP, MCLMC, NUTS, SGHMC, driver, isokinetic, resume
 from nescio.infer.sampler import Sampler
 from nescio.laws import HalfCauchy, Horseshoe, Normal, StudentT
 from nescio.likelihoods import Categorical, Gaussian, Heteroscedastic
@@ -287,7 +287,7 @@ def test_code_that_draws_is_compared_by_the_same_draws(monkeypatch: pytest.Monke
 def test_long_runs_only(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = torch.randn(22, 3), torch.randn(22, 1)
     model = Model(mlp(3, 4, 1), Normal(0, 1), Gaussian(0.5))
-    monkeypatch.setattr(iterative, "PAYS", 100)
+    monkeypatch.setattr(driver, "PAYS", 100)
     assert "compiled" not in fit(model, (x, y), HMC(draws=10, warmup=0, leapfrog=9)).info  # 50 gradients
     assert fit(model, (x, y), HMC(draws=20, warmup=0, leapfrog=9)).info["compiled"] is True  # 100
     assert "compiled" not in fit(model, (x, y), HMC(draws=20, warmup=0, leapfrog=9), compile=False).info

@@ -51,7 +51,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import NamedTuple, final
 import torch
-from nescio.infer.iterative import Iterative, from_network, minibatch
+from nescio.infer.begin import from_network, minibatch
+from nescio.infer.iterative import Iterative
 from nescio.posterior import Draws
 
 class State(NamedTuple):

@@ -62,6 +62,7 @@ RULES: dict[str, set[str]] = {
         "laws",
         "likelihoods",
         "compiled",
+        "native",
         "rounding",
         "handed",
         *BOTTOM,

@@ -23,7 +23,7 @@ from test_store import child
 from torch import nn
 
 from nescio import FileError, Model, fit
-from nescio.infer import HMC, MALA, MAP, MCLMC, NUTS, SGHMC, SGLD, Metropolis, RMSprop, iterative, resume
+from nescio.infer import HMC, MALA, MAP, MCLMC, NUTS, SGHMC, SGLD, Metropolis, RMSprop, driver, resume
 from nescio.infer.method import Method
 from nescio.laws import Normal
 from nescio.likelihoods import Gaussian
@@ -70,10 +70,10 @@ def problem(norm: bool = False) -> tuple[Model, tuple[torch.Tensor, torch.Tensor
 
 
 def run(name: str, folder: str | Path | None = None) -> Posterior:
-    method, room = {**JOBS, **SHORT, **MORE}[name], iterative.room
+    method, room = {**JOBS, **SHORT, **MORE}[name], driver.room
     with pytest.MonkeyPatch.context() as patch:
         if name == "blocks":  # as if there were memory for two chains at a time
-            patch.setattr(iterative, "room", lambda target, batch: (2, room(target, batch)[1]))
+            patch.setattr(driver, "room", lambda target, batch: (2, room(target, batch)[1]))
         return fit(*problem(norm=name == "map"), method, seed=5, folder=folder)
 
 

@@ -12,7 +12,7 @@ from torch import nn
 from nescio import InputError, Model, UnsupportedError, fit
 from nescio.data.source import source
 from nescio.infer import MAP
-from nescio.infer.iterative import from_network
+from nescio.infer.begin import from_network
 from nescio.infer.method import Start
 from nescio.laws import Discrete, HalfCauchy, HalfNormal, Learned, Normal
 from nescio.likelihoods import Gaussian

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
-from nescio.infer.iterative import sixteenth
+from nescio.infer.begin import sixteenth
 from nescio.infer.method import Method, Run, Start
 from nescio.posterior import Posterior
 from nescio.target import Target

@@ -18,12 +18,13 @@ import torch
 from torch import Tensor
 
 from nescio.errors import InputError, UnsupportedError
+from nescio.infer.begin import from_network
 from nescio.infer.curvature.full import Full
 from nescio.infer.curvature.kfac import kfac
 from nescio.infer.curvature.prior import precision
 from nescio.infer.curvature.structure import Structure
 from nescio.infer.curvature.sweep import Sweep
-from nescio.infer.iterative import from_network, join
+from nescio.infer.driver import join
 from nescio.infer.method import Method, Run, Start
 from nescio.infer.optimise import movable
 from nescio.linalg import Blocks, Operator

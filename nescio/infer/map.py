@@ -22,7 +22,8 @@ from torch.optim import Optimizer
 from nescio.batch import Batch
 from nescio.data.source import Source
 from nescio.errors import InputError
-from nescio.infer.iterative import Iterative, from_network, minibatch
+from nescio.infer.begin import from_network, minibatch
+from nescio.infer.iterative import Iterative
 from nescio.infer.method import Start
 from nescio.infer.optimise import Best, check_part, movable, set_aside, thinned
 from nescio.infer.schedule import Cosine

@@ -6,7 +6,7 @@
     n * a       n independent replicas: chains, ensembles    a.repeat(n)
     a.on("head.*")   only what the pattern matches moves, all else stays at the start; several patterns, or a `Selection`
 
-A `Method` is configuration only, a frozen value. Algorithms that go step by step are `Iterative` (infer/iterative.py).
+A `Method` is configuration only, a frozen value. Algorithms that go step by step are `Iterative` (iterative.py; run by driver.py).
 """
 
 from __future__ import annotations

@@ -19,8 +19,9 @@ import torch
 from torch import Tensor
 
 from nescio.errors import InputError, UnsupportedError
+from nescio.infer.begin import from_network
 from nescio.infer.curvature.prior import inside, log_prior, precision
-from nescio.infer.iterative import from_network, join
+from nescio.infer.driver import join
 from nescio.infer.laplace import fixed
 from nescio.infer.method import Method, Run, Start
 from nescio.laws import InverseGamma, Normal

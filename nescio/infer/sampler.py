@@ -19,7 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from nescio.errors import InputError, UnsupportedError
-from nescio.infer.iterative import Iterative, from_network
+from nescio.infer.begin import from_network
+from nescio.infer.iterative import Iterative
 from nescio.infer.method import Start
 from nescio.infer.resume import Kept
 from nescio.laws.law import Law

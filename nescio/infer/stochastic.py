@@ -15,7 +15,7 @@ from torch import Tensor
 
 from nescio.batch import Batch
 from nescio.data.source import Source
-from nescio.infer.iterative import minibatch
+from nescio.infer.begin import minibatch
 from nescio.infer.sampler import LIMITS, POSITIVE, Limit, Sampler
 from nescio.infer.schedule import Cycles, RMSprop
 from nescio.target import Target

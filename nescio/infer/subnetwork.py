@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from nescio.errors import InputError
+from nescio.infer.begin import from_network
 from nescio.infer.curvature.diag import diag
-from nescio.infer.iterative import from_network, join
+from nescio.infer.driver import join
 from nescio.infer.laplace import Laplace
 from nescio.infer.method import Method, Run, Selection, Start
 from nescio.posterior.gaussian import GaussianPosterior

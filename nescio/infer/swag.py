@@ -21,7 +21,9 @@ from torch import Tensor
 from nescio.batch import Batch
 from nescio.data.source import Source
 from nescio.errors import InputError
-from nescio.infer.iterative import Iterative, from_network, join, minibatch
+from nescio.infer.begin import from_network, minibatch
+from nescio.infer.driver import join
+from nescio.infer.iterative import Iterative
 from nescio.infer.laplace import fixed
 from nescio.infer.method import Start
 from nescio.infer.optimise import movable, thinned

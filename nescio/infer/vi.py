@@ -24,10 +24,11 @@ from nescio.errors import InputError
 from nescio.families.approximation import Approximation
 from nescio.families.family import Family
 from nescio.families.mean_field import MeanField
+from nescio.infer.begin import from_network, minibatch
 from nescio.infer.elbo import NegativeELBO, by_functions, lengths
 from nescio.infer.elbo_code import CompiledELBO
 from nescio.infer.elbo_graph import RecordedELBO
-from nescio.infer.iterative import Iterative, from_network, minibatch
+from nescio.infer.iterative import Iterative
 from nescio.infer.ivon import IVON
 from nescio.infer.method import Start
 from nescio.infer.optimise import Best, check_part, movable, set_aside, thinned
