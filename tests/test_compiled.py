@@ -21,7 +21,7 @@ from torch.nn import functional
 
 from nescio import Model, compiled, cores, fit
 from nescio.again import again
-from nescio.compiled import Compiled, traced
+from nescio.compiled import Compiled, confirm, traced
 from nescio.data.source import source
 from nescio.infer import HMC, MAP, MCLMC, NUTS, SGHMC, driver, isokinetic, resume
 from nescio.infer.sampler import Sampler
@@ -369,6 +369,24 @@ def test_agreement_sees_shape_precision_and_value() -> None:
     assert agree([a], [a + 1e-6], eps) and agree([a.log()], [a.log()], eps)
     for other in (a[:, None], a.double(), 1.01 * a, torch.where(a == a.max(), torch.nan, a)):
         assert not agree([other], [a], eps)
+
+
+def test_what_hangs_by_a_digit_may_differ_and_nothing_else() -> None:
+    """exp(a - b) of numbers that are large beside their difference, in the first chain: no two ways to round give the same."""
+    a = torch.tensor([[2e10, 1.0], [1.0, 2.0], [3.0, 1.0]], dtype=DOUBLE)
+    b = torch.tensor([[2e10 - 1, 1.5], [0.5, 0.5], [2.0, 3.0]], dtype=DOUBLE)
+
+    def function(a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
+        return ((a - b).exp(),)
+
+    def other(factor: Tensor) -> compiled.Version:
+        return lambda given, times: (factor * (given[0] - given[1]).exp(),)
+
+    eps, off = torch.finfo(DOUBLE).eps, torch.tensor([1e-7, 0.0, 0.0], dtype=DOUBLE)[:, None]
+    confirm(other(1 + off), function, [a, b], eps)
+    for wrong in (1e-2 * (off > 0), off.roll(1), off.roll(2)):
+        with pytest.raises(ArithmeticError, match="differ"):
+            confirm(other(1 + wrong), function, [a, b], eps)
 
 
 def test_agreement_of_halves_is_one_of_vectors() -> None:
