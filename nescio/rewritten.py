@@ -40,9 +40,12 @@ def native_table() -> dict[Any, Callable[..., Any]]:
         aten.mv.default: lambda a, b: (a * b).sum(1),
         aten.tanh.default: quotient,
         aten.var_mean.correction: spread,
+        aten.var.correction: lambda x, *given, **named: spread(x, *given, **named)[0],
+        aten.exp2.default: lambda x: (x * math.log(2)).exp(),
+        aten.pow.Scalar: power,
     }
     known = (aten.addmm, aten.softplus, aten.softplus_backward, aten.sigmoid_backward, aten.tanh_backward, aten.rsub)
-    more = (aten.elu, aten.gelu, aten.hardtanh, aten.leaky_relu)
+    more = (aten.elu, aten.gelu, aten.hardtanh, aten.leaky_relu, aten._softmax, aten._log_softmax)
     more += (aten.native_layer_norm, aten.native_group_norm, aten.native_batch_norm)
     simpler = {
         op: rule for op, rule in core_aten_decompositions().items() if getattr(op, "overloadpacket", op) not in known
@@ -61,8 +64,12 @@ def spread(
     dims = list(range(x.dim())) if not dim else list(dim)
     count = math.prod(x.shape[d] for d in dims)
     mean = x.sum(dims, keepdim=True) / count
-    variance = (x - mean).square().sum(dims, keepdim) / (count - (1 if correction is None else correction))
+    variance = (x - mean).square().sum(dims, keepdim) / max(0, count - (1 if correction is None else correction))
     return variance, mean if keepdim else mean.reshape(variance.shape)
+
+
+def power(base: float, x: Tensor) -> Any:
+    return (x * math.log(base)).exp() if base > 0 and x.is_floating_point() else NotImplemented
 
 
 def vector_products(a: Tensor, b: Tensor) -> Any:

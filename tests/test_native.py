@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 import torch
@@ -462,6 +464,77 @@ def test_posteriors_of_networks_with_norms(norm: nn.Module) -> None:
     torch.testing.assert_close(quick.theta, plain.theta, rtol=1e-6, atol=1e-6)
 
 
+# ---- rules that a fuzzer found wrong ---------------------------------------------------------------------------------
+
+NAN = float("nan")
+RARE: dict[str, tuple[Callable[..., tuple[Tensor, ...]], list[Tensor]]] = {
+    "a copy is written to": (lambda x: (x.to(x.dtype, copy=True).add_(1), x * 1), [torch.zeros(2, 3)]),
+    "a bound is none": (
+        lambda x, low: (x.clamp(min=low),),
+        [torch.ones(2, 4), torch.tensor([[NAN, 0.0, 2.0, NAN]]).repeat(2, 1)],
+    ),
+    "the highest is none": (lambda x: (x.clamp(max=NAN),), [torch.ones(2, 4)]),
+    "none times nothing": (
+        lambda n, x: (torch.addmm(n[0], x[0], x[0], beta=0)[None],),
+        [torch.full((1, 2, 2), NAN), torch.ones(1, 2, 2)],
+    ),
+    "a variance of too few": (lambda x: (torch.var_mean(x[:, :1], 1, correction=2)[0],), [torch.ones(2, 4)]),
+    "a slope that is hardly there": (
+        lambda x: (1 / slope_of(functional.softplus, x),),
+        [torch.tensor([[-95.0, -88.0, 3.0, 30.0]])],
+    ),
+    "a number of another precision": (
+        lambda x: (x * torch.full((2,), 0.1, dtype=SINGLE), x * torch.full((2,), 2.7, dtype=torch.long)),
+        [torch.ones(2, 2, dtype=DOUBLE)],
+    ),
+}
+
+
+def slope_of(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    with torch.enable_grad():
+        x = x.detach().requires_grad_()
+        return torch.autograd.grad(function(x).sum(), x)[0]
+
+
+@pytest.mark.filterwarnings("ignore:var_mean")
+@pytest.mark.parametrize("name", list(RARE))
+def test_rare_cases_are_those_of_torch(name: str) -> None:
+    function, inputs = RARE[name]
+    before = [x.clone() for x in inputs]
+    got = Chainwise(function, inputs, [], False, None)(inputs, [], 1)
+    for x, wanted in zip(got, function(*before), strict=True):
+        assert torch.equal(x.isfinite(), wanted.isfinite()) and x.dtype == wanted.dtype
+        torch.testing.assert_close(x, wanted, rtol=1e-6 if x.dtype == SINGLE else 1e-14, atol=0.0, equal_nan=True)
+    for x, y in zip(inputs, before, strict=True):
+        torch.testing.assert_close(x, y, rtol=0.0, atol=0.0, equal_nan=True)
+
+
+def test_no_chains_are_no_error() -> None:
+    code = Compiled(lambda x: (2 * x,), compiler=False)
+    assert code([torch.ones(2, 3)], [])[0].shape == (2, 3) and code([torch.ones(0, 3)], [])[0].shape == (0, 3)
+
+
+MORE: dict[str, Callable[[Tensor], Tensor]] = {
+    "softmax": lambda x: x.softmax(-1) * torch.arange(5),
+    "log_softmax": lambda x: functional.log_softmax(x, 1)[..., 2],
+    "std": lambda x: x.std(-1),
+    "var": lambda x: x.var((1, 2), correction=0),
+    "exp2": torch.exp2,
+    "power": lambda x: 3.0**x,
+    "group norm": lambda x: functional.group_norm(x.mT[:, :4], 2),
+}
+
+
+@pytest.mark.parametrize("name", list(MORE))
+def test_gradients_of_more_functions(name: str) -> None:
+    def function(x: Tensor) -> tuple[Tensor, ...]:
+        return MORE[name](x).reshape(len(x), -1), slope_of(lambda x: MORE[name](x).square().sum(), x)
+
+    x = torch.randn(4, 3, 5, dtype=DOUBLE)
+    for got, wanted in zip(Chainwise(function, [x], [], False, None)([x], [], 1), function(x), strict=True):
+        torch.testing.assert_close(got, wanted, rtol=1e-12, atol=1e-13)
+
+
 # ---- where it is not for ---------------------------------------------------------------------------------------------
 
 
@@ -483,6 +556,45 @@ def test_without_a_compiler_runs_are_plain_and_say_so(
     x = torch.randn(3, 2)
     assert torch.equal(code([x], [])[0], x.tanh())
     assert code.note is not None and code.note.startswith("Unsupported") and says in code.note
+
+
+def test_text_that_would_take_long_to_compile_is_left() -> None:
+    """A recurrent network of many steps, written out; a few steps are compiled."""
+
+    def recurrent(steps: int) -> Callable[..., tuple[Tensor, ...]]:
+        def function(x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+            h = x
+            for _ in range(steps):
+                h = (h @ w).tanh() + h.sigmoid() * (h @ w.mT).sin()
+            return (h,)
+
+        return function
+
+    x, w = torch.randn(1, 3, 4), torch.randn(4, 4)
+    assert Chainwise(recurrent(3), [x], [w], False, None)
+    with pytest.raises(Unsupported, match="characters of C"):
+        Chainwise(recurrent(200), [x], [w], False, None)
+
+
+def test_a_compiler_that_takes_too_long_ends_with_all_its_children(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CC may have arguments. What its children leave lies in a folder that goes."""
+    script, pids = tmp_path / "slow.sh", tmp_path / "pids"
+    script.write_text(f"touch $TMPDIR/left; sleep 100 & echo $! $TMPDIR > {pids}; wait")
+    monkeypatch.setenv("CC", f"sh {script}")
+    monkeypatch.setattr(build, "PATIENCE", 1)
+    build.built.cache_clear()
+    with pytest.raises(Unsupported, match="not done after 1 seconds"):
+        build.built("int x;")
+    child, folder = pids.read_text().split()
+    assert not Path(folder).exists()
+    for _ in range(100):
+        if not Path("/proc", child).exists() or " Z " in Path("/proc", child, "stat").read_text():
+            break
+        time.sleep(0.02)
+    else:
+        pytest.fail("a child is still at work")
 
 
 def test_code_that_draws_is_plain_and_says_so() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shlex
 import shutil
+import signal
 import subprocess
 import tempfile
 from functools import lru_cache
@@ -16,12 +18,18 @@ from nescio.native.places import Unsupported
 FLAGS = ("-O3", "-march=native", "-std=gnu11", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math")
 FLAGS += ("-fno-strict-aliasing", "--param=vect-max-peeling-for-alignment=0")  # sums in one order wherever numbers lie
 FLAGS += ("-ffp-contract=fast", "-shared", "-fPIC", "-w")
-PATIENCE = 120  # seconds; it takes about one
+PATIENCE = 60  # seconds
 PRELUDE = Path(__file__).with_name("prelude.h")
 
 
-def compiler() -> str | None:
-    return shutil.which(os.environ.get("CC") or "gcc") or shutil.which("cc")
+def compiler() -> list[str] | None:
+    """Its command: CC, which may have arguments, or what there is."""
+    wanted, *arguments = shlex.split(os.environ.get("CC", "")) or ["gcc"]
+    found = shutil.which(wanted)
+    if found is not None:
+        return [found, *arguments]
+    found = shutil.which("cc")
+    return None if found is None else [found]
 
 
 @lru_cache(maxsize=32)
@@ -33,12 +41,26 @@ def built(text: str) -> Any:
     with tempfile.TemporaryDirectory() as folder:
         source, library = Path(folder, "code.c"), Path(folder, "code.so")
         source.write_text(text)
-        command = [cc, *FLAGS, str(source), "-o", str(library), "-lm"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
-        if done.returncode:
-            raise Unsupported(done.stderr.strip().splitlines()[0] if done.stderr.strip() else "the C compiler failed")
+        called([*cc, *FLAGS, str(source), "-o", str(library), "-lm"], folder)
         run = ctypes.CDLL(str(library)).run
     pointers = ctypes.POINTER(ctypes.c_void_p)
     run.argtypes = [pointers, pointers, pointers, ctypes.c_void_p, ctypes.c_long, ctypes.c_long, ctypes.c_long]
     run.restype = ctypes.c_int64
     return run
+
+
+def called(command: list[str], folder: str) -> None:
+    """A compiler is several programs: where it takes too long all of them end. What they leave lies in the folder."""
+    given = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(command, env={**os.environ, "TMPDIR": folder}, start_new_session=True, **given)
+    try:
+        _, said = process.communicate(timeout=PATIENCE)
+    except BaseException as error:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        if isinstance(error, subprocess.TimeoutExpired):
+            raise Unsupported(f"the C compiler was not done after {PATIENCE} seconds") from None
+        raise
+    if process.returncode:
+        lines = said.strip().splitlines() or ["the C compiler failed"]
+        raise Unsupported(next((line for line in lines if "error" in line), lines[0]))

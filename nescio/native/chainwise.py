@@ -20,6 +20,7 @@ from nescio.native.write import text
 from nescio.rewritten import native_table
 
 ALONE = 5e7  # multiplications of one turn: more are better divided among cores, where there are fewer chains than those
+LONGEST = 150_000  # characters: of some five seconds; networks are shorter, but for recurrent ones of many steps
 Tensors = Sequence[Tensor]
 Function = Callable[..., tuple[Tensor, ...]]
 
@@ -42,11 +43,10 @@ class Chainwise:
         if program.work > ALONE and len(chains[0]) < torch.get_num_threads():
             raise Unsupported("products so large that all cores are to share in one")
         code, self.room = text(program, shared, [*one, *others], fed, until)
-        self.run, self.constants, self.mutated = (
-            built(f"{PRELUDE.read_text()}\n{code}"),
-            program.constants,
-            program.mutated,
-        )
+        if len(code) > LONGEST:
+            raise Unsupported(f"{len(code)} characters of C, more than {LONGEST}: compiling would take long")
+        self.run = built(f"{PRELUDE.read_text()}\n{code}")
+        self.constants, self.mutated = program.constants, program.mutated
         self.results = [(tuple(value.view.shape[1:]), value.buffer.dtype) for value in program.results]
         self.even = until is None
         self.local = threading.local()
@@ -57,7 +57,7 @@ class Chainwise:
         results = [torch.empty(count, *shape, dtype=dtype) for shape, dtype in self.results]
         held = given, self.constants, results
         parts = min(torch.get_num_threads(), count) if self.even else count  # those that may end early: one by one
-        bounds = [i * count // parts for i in range(parts + 1)]
+        bounds = [i * count // max(parts, 1) for i in range(parts + 1)]
         if any(each([partial(self.some, held, a, b, times) for a, b in pairwise(bounds)])):
             raise IndexError("index out of range in the network or the likelihood")
         for n in self.mutated:

@@ -100,9 +100,9 @@ def template(name: str, overload: str, given: dict[str, Any], out: torch.dtype) 
     if name in ("clamp", "clamp_min", "clamp_max"):
         text = "{self}"
         if given.get("min") is not None:
-            text = f"({text} < {{min}} ? {{min}} : {text})"
+            text = f"({text} < {{min}} || {{min}} != {{min}} ? {{min}} : {text})"
         if given.get("max") is not None:
-            text = f"({text} > {{max}} ? {{max}} : {text})"
+            text = f"({text} > {{max}} || {{max}} != {{max}} ? {{max}} : {text})"
         return text
     if name in ("where", "div") and overload not in ("self", "Tensor", "Scalar"):
         return None

@@ -47,14 +47,12 @@ def root(node: Any) -> Node:
 
 
 def idle(node: Node, written: set[Node]) -> bool:
-    """Whether it gives what it is given. A clone does, unless it or its origin is `written` to."""
+    """Whether it gives what it is given. A copy does, unless it or its origin is `written` to."""
     name, source = name_of(node), node.args[0] if node.args else None
     if not name or not isinstance(source, Node):
         return False
-    if name == "clone":
-        return root(source) not in written
-    if name == "_to_copy":
-        return like(source).dtype == like(node).dtype
+    if name in ("clone", "_to_copy"):
+        return root(source) not in written and like(source).dtype == like(node).dtype
     if name == "as_strided":
         size, stride, offset = (arguments(node)[field] for field in ("size", "stride", "storage_offset"))
         before = like(source)

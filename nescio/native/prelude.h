@@ -94,7 +94,8 @@ inlined float log1p_f32(float x) {
     }                                                                                                                  \
     inlined T softplus_backward##_(T g, T x, T beta, T threshold) {                                                    \
         T z = x * beta;                                                                                                \
-        return z > threshold ? g : g * sigmoid##_(z);                                                                  \
+        T e = exp##_(z > threshold ? threshold : z);                                                                   \
+        return z > threshold ? g : g * (e / (e + 1));                                                                  \
     }                                                                                                                  \
     inlined T logaddexp##_(T a, T b) {                                                                                 \
         T most = a > b || a != a ? a : b;                                                                              \

@@ -66,12 +66,14 @@ def operation(program: Program, node: Node) -> Any:
         return in_place(program, node, name.removesuffix("_"), given)
     if name in ("amax", "amin") and not out.is_floating_point():
         raise Unsupported(f"{node.target} of whole numbers")
+    if name == "any" and like(given["self"]).dtype != torch.bool:
+        raise Unsupported(f"{node.target} of numbers")
     if name in FOLDS:
         after = f"({{self}} / {like(given['self']).numel() / out.numel()})" if name == "mean" else "{self}"
         return program.folded(node, FOLDS[name], given["self"], given.get("dim"), after)
     if name in FILLED or name in FILLED_WITH:
         number = FILLED[name] if name in FILLED else given[FILLED_WITH[name]]
-        return Filled(number, tuple(out.shape), out.dtype)
+        return Filled(torch.full((), number, dtype=out.dtype).item(), tuple(out.shape), out.dtype)
     return elementwise(program, node, name, given)
 
 
@@ -169,8 +171,10 @@ def linalg_solve_triangular(program: Program, node: Node, given: dict[str, Any])
 
 def addmm(program: Program, node: Node, given: dict[str, Any]) -> Pending:
     out, c = like(node), multiplied(program, program.value(given["mat1"]), program.value(given["mat2"]))
-    fields = {"self": given["self"], "product": c, "alpha": given["alpha"], "beta": given["beta"]}
-    text = "({beta} * {self} + {alpha} * {product})"
+    fields, text = {"product": c, "alpha": given["alpha"]}, "({alpha} * {product})"
+    if given["beta"]:  # 0 of NaN is nothing
+        fields |= {"self": given["self"], "beta": given["beta"]}
+        text = "({beta} * {self} + {alpha} * {product})"
     return program.wait(program.elementwise(text, fields, tuple(out.shape), out.dtype, out.dtype), node)
 
 
