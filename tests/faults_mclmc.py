@@ -12,6 +12,7 @@ from fault import Fault
 from torch import Tensor
 
 from nescio.infer import adjusted, isokinetic, mclmc
+from nescio.infer.adapt import shrunk
 from nescio.infer.adjusted import AdjustedMCLMC
 from nescio.infer.microcanonical import EnergyStep, State
 
@@ -86,6 +87,13 @@ def longer(v: Tensor, gradient: Tensor, size: float) -> tuple[Tensor, Tensor]:
     return 1.001 * turned, change
 
 
+def floored(spread: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """As in Stan."""
+    full, own = shrunk(spread, n)
+    floor = torch.full_like(own, 1e-3 * 5 / (n + 5))
+    return full + (floor if full.dim() == 1 else floor.diag()), own + floor
+
+
 FAULTS = [
     Fault("directions not normalised", setting(isokinetic, "normalise", lambda v: v), checks.check_unit_norm),
     Fault("kicks that lengthen directions", setting(isokinetic, "kick", longer), checks.check_unit_norm),
@@ -112,6 +120,11 @@ FAULTS = [
         "guard against NaN dead",
         setting(mclmc, "finite", lambda end, error: torch.ones_like(error) > 0),
         checks.check_guard,
+    ),
+    Fault(
+        "preconditioner: variances of 1e-3 added, whatever the scale",
+        setting(isokinetic, "shrunk", floored),
+        checks.check_narrow,
     ),
     Fault("step size never shrinks", setting(EnergyStep, "seen", never_shrinks), checks.check_guard),
     Fault("step size and length at odds", mismatched, checks.check_tuned_path),

@@ -511,7 +511,7 @@ def test_wrong_use_is_refused_in_three_parts() -> None:
         (lambda: fit(model, (x[:1], y[:1]), MAP(hold_out=0.5)), "some rows must remain"),
         (lambda: MAP() * 3, "replicas are written n"),
         (lambda: 0 * MAP(), "at least 1"),
-        (lambda: fit(model, (x, y), MAP(), temperature=0.0), "temperature must be positive"),
+        (lambda: fit(model, (x, y), MAP(), temperature=0.0), "temperature must be a positive number"),
         (lambda: fit(model, (x, y), MAP), "method must be a Method"),  # type: ignore[arg-type]
         (
             lambda: fit(model, (x, y), MAP(lr=1e200, optimizer=torch.optim.SGD, schedule=Constant())),

@@ -17,7 +17,7 @@ from chance import ALPHA, M, Z, assert_gaussian_variance, assert_law, assert_mea
 from check_method import check_method, regression
 from scipy import linalg, stats
 from scipy.integrate import solve_ivp
-from targets import DOUBLE, Known, conjugate, correlated_gaussian, plain, skewed
+from targets import DOUBLE, Known, conjugate, correlated_gaussian, linear, plain, skewed
 from torch import Tensor
 
 from nescio import InputError, UnsupportedError, fit
@@ -28,6 +28,7 @@ from nescio.infer.mclmc import MCLMC
 from nescio.infer.microcanonical import Info, State
 from nescio.infer.sampler import Sampler
 from nescio.laws import Normal
+from nescio.likelihoods import Gaussian
 from nescio.posterior import Draws
 from nescio.posterior.posterior import Ends
 from nescio.store.state import flatten
@@ -466,6 +467,36 @@ def test_cold_start_dense() -> None:
     assert isinstance(posterior, Draws)
     assert_moments(posterior, known)
     assert posterior.info["gradients"] < 12 * 150
+
+
+def check_narrow() -> None:
+    """Posterior sds of 1e-4 to 1e-3: no scale is assumed, so a path crosses the target in a few steps, as where sds are one."""
+    rng, scales = np.random.default_rng(3), np.array([10.0, 3.0, 1.0])
+    x = rng.normal(size=(50, 3)) * scales
+    net = linear(3, Normal(0, 1), Gaussian(0.01))
+    y = x @ (0.5 / scales) + 0.01 * rng.normal(size=50)
+    precision = x.T @ x / 0.01**2 + np.eye(3)
+    data = (torch.as_tensor(x), torch.as_tensor(y)[:, None])
+    known = Known(net, data, np.linalg.solve(precision, x.T @ y / 0.01**2), np.linalg.inv(precision))
+    for dense in (False, True):
+        posterior = fit(known.model, known.data, 64 * AdjustedMCLMC(draws=100, warmup=600, dense=dense))
+        assert isinstance(posterior, Draws)
+        assert_moments(posterior, known)
+        assert posterior.info["gradients"] < 12 * 100, "paths are longer than the target is wide"
+
+
+def test_cold_start_of_a_narrow_posterior() -> None:
+    check_narrow()
+
+
+def test_an_energy_goal_that_was_missed_is_told() -> None:
+    """Too short a warm-up for steps of a hundred times the size that suits."""
+    known = correlated_gaussian(5, 0.98)
+    for sampler, missed in ((MCLMC(draws=50, warmup=0, step_size=1.0), True), (MCLMC(draws=50, warmup=300), False)):
+        posterior = fit(known.model, known.data, 4 * (MAP(epochs=5) >> sampler))
+        told = [said for said in posterior.info["mixing"]["problems"] if "energy variance" in said]
+        assert len(told) == missed and "problems" not in posterior.info
+        assert (posterior.info["energy_variance"] > 10 * sampler.energy_variance) == missed
 
 
 @pytest.mark.parametrize("precondition", [False, True])

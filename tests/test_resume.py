@@ -23,13 +23,29 @@ from test_store import child
 from torch import nn
 
 from nescio import FileError, Model, fit
-from nescio.infer import HMC, MALA, MAP, MCLMC, NUTS, SGHMC, SGLD, Metropolis, RMSprop, driver, resume
+from nescio.infer import (
+    HMC,
+    MALA,
+    MAP,
+    MCLMC,
+    NUTS,
+    SGHMC,
+    SGLD,
+    ULA,
+    AdjustedMCLMC,
+    Cycles,
+    Metropolis,
+    RMSprop,
+    driver,
+    resume,
+)
+from nescio.infer.folder import NAME
 from nescio.infer.method import Method
 from nescio.laws import Normal
 from nescio.likelihoods import Gaussian
 from nescio.noise import Noise
 from nescio.posterior import Draws, Posterior
-from nescio.store import atomic, checkpoint, tail
+from nescio.store import atomic, checkpoint, read, tail
 
 ROWS = 30
 JOBS: dict[str, Method] = {
@@ -44,7 +60,16 @@ SHORT: dict[str, Method] = {  # killed at every write, too, but not at random mo
     "mclmc, short": MCLMC(draws=2, warmup=2),
     "mala, short": MALA(draws=2, warmup=2),
     "sgld, short": SGLD(draws=2, warmup=2, batch_size=10, step_size=1e-4, precondition=RMSprop()),
+    "ula, short": ULA(draws=2, warmup=2, step_size=1e-3),
+    "adjusted, short": AdjustedMCLMC(draws=2, warmup=6, most_steps=2),
+    "cyclical, short": SGHMC(draws=2, warmup=1, batch_size=10, step_size=Cycles(1e-4, n=2, explore=0.5)),
     "blocks": 4 * HMC(draws=1, warmup=1, leapfrog=2),  # two of two chains
+}
+CODE: dict[str, Method] = {  # as machine code, some steps a call; killed at random moments
+    "hmc, code": 2 * HMC(draws=300, warmup=60, leapfrog=3),
+    "nuts, code": 2 * NUTS(draws=150, warmup=60, max_depth=3),
+    "mclmc, code": 2 * MCLMC(draws=600, warmup=60),
+    "adjusted, code": 2 * AdjustedMCLMC(draws=150, warmup=60, most_steps=4),
 }
 MORE: dict[str, Method] = {  # interrupted, but not killed at every write
     "held out": MAP(epochs=9, batch_size=12, lr=0.5, hold_out=0.2, patience=1),
@@ -70,11 +95,12 @@ def problem(norm: bool = False) -> tuple[Model, tuple[torch.Tensor, torch.Tensor
 
 
 def run(name: str, folder: str | Path | None = None) -> Posterior:
-    method, room = {**JOBS, **SHORT, **MORE}[name], driver.room
+    method, room = {**JOBS, **SHORT, **MORE, **CODE}[name], driver.room
     with pytest.MonkeyPatch.context() as patch:
         if name == "blocks":  # as if there were memory for two chains at a time
             patch.setattr(driver, "room", lambda target, batch: (2, room(target, batch)[1]))
-        return fit(*problem(norm=name == "map"), method, seed=5, folder=folder)
+        compile = True if name in CODE else None
+        return fit(*problem(norm=name == "map"), method, seed=5, folder=folder, compile=compile)
 
 
 def assert_same(got: Posterior, want: Posterior) -> None:
@@ -251,10 +277,13 @@ def test_killed(kills: str, name: str, tmp_path: Path) -> None:
         assert process.wait() == 0
 
 
-def test_killed_at_every_write(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "kills", ["kill_everywhere(n, TOP) for n in proof.SHORT", "kill_at_random(n, TOP) for n in proof.CODE"]
+)
+def test_more_are_killed(kills: str, tmp_path: Path) -> None:
     """One child for all, which takes as long to begin as one of them to be killed."""
-    script = "import test_resume as proof; [(print(n), proof.kill_everywhere(n, TOP)) for n in proof.SHORT]"
-    with child(script.replace("TOP", repr(str(tmp_path)))) as process:
+    script = f"import test_resume as proof; [(print(n), proof.{kills.replace(') for', ')) for')}]"
+    with child(script.replace("TOP", f"{str(tmp_path)!r} + '/' + n.split(',')[0]")) as process:
         begun, _ = process.communicate()
         assert process.returncode == 0, f"the last of {begun.split()}"
 
@@ -307,12 +336,41 @@ def test_another_run_is_refused(tmp_path: Path) -> None:
         ("seed", lambda: fit(model, data, method, seed=6, folder=tmp_path)),
         ("temperature", lambda: fit(model, data, method, seed=5, temperature=2.0, folder=tmp_path)),
         ("rows", lambda: fit(model, fewer, method, seed=5, folder=tmp_path)),
+        ("data", lambda: fit(model, (data[0], 1 + data[1]), method, seed=5, folder=tmp_path)),
     ]
     for what, wrong in tries:
         with pytest.raises(FileError) as caught:
             wrong()
         assert what in caught.value.got and caught.value.must and caught.value.remedy
     assert_same(fit(model, data, method, seed=5, folder=tmp_path), fit(model, data, method, seed=5))
+
+
+def test_another_function_is_another_method(tmp_path: Path) -> None:
+    """A repr of a function says where it lies; what it does, and what it closes over, tells two runs apart."""
+    model, data = problem()
+
+    def falling(h: float) -> SGLD:
+        return SGLD(draws=2, warmup=0, step_size=lambda t: h * (1 - t))
+
+    first = fit(model, data, falling(1e-4), folder=tmp_path)
+    for other in (falling(2e-4), SGLD(draws=2, warmup=0, step_size=lambda t: 1e-4)):
+        with pytest.raises(FileError, match="method"):
+            fit(model, data, other, folder=tmp_path)
+    assert_same(fit(model, data, falling(1e-4), folder=tmp_path), first)
+
+
+def test_rows_that_are_drawn_anew_are_not_compared(tmp_path: Path) -> None:
+    class Noisy(torch.utils.data.Dataset[Any]):
+        def __len__(self) -> int:
+            return ROWS
+
+        def __getitem__(self, i: int) -> tuple[torch.Tensor, torch.Tensor]:
+            return torch.randn(2), torch.zeros(1)
+
+    for _ in range(2):
+        fit(problem()[0], Noisy(), SGLD(draws=2, warmup=0, step_size=1e-5), folder=tmp_path)
+    state, own = read(tmp_path / NAME)
+    assert not state and own["data"] == "drawn anew"
 
 
 def test_a_second_process_is_told_about_the_first(tmp_path: Path) -> None:

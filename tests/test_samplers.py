@@ -6,6 +6,7 @@ and a skewed target, at a short, a quarter-period and a coarse step: each sees f
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +16,7 @@ import pytest
 import torch
 from chance import assert_gaussian_variance, assert_law, assert_mean
 from scipy import linalg, stats
-from targets import Known, conjugate, correlated_gaussian, plain, skewed
+from targets import Known, conjugate, correlated_gaussian, linear, plain, skewed
 from torch import Tensor
 
 from nescio import InputError, UnsupportedError, fit
@@ -23,8 +24,10 @@ from nescio.infer import HMC, MALA, MAP, MCLMC, NUTS, SGHMC, SGLD, ULA, Adjusted
 from nescio.infer.adapt import Diagonal, Moments, StepSize, Windows
 from nescio.infer.hmc import State, energy_error, leapfrog
 from nescio.infer.sampler import Sampler
-from nescio.laws import Correlated
+from nescio.laws import Correlated, Normal
+from nescio.likelihoods import Gaussian
 from nescio.noise import Noise
+from nescio.posterior import Draws
 from nescio.posterior.posterior import Ends
 from nescio.target import Target
 
@@ -338,13 +341,29 @@ def test_a_narrow_ridge_is_found_from_one_point() -> None:
 
 
 def check_cycles() -> None:
-    """Under a cyclical schedule every draw comes from the end of a cycle, and there are as many as were asked for."""
-    sampler = SGHMC(draws=20, warmup=0, thin=2, step_size=Cycles(1e-3, 4, explore=0.75))
-    total = sampler.steps(1)
-    kept = [step for step in range(total) if sampler.keeps(step, total)]
-    assert total == 160 and len(kept) == 20
-    assert all(step % 40 >= 30 for step in kept) and len({step // 40 for step in kept}) == 4
-    assert all(sampler.size(step / total) < 0.15e-3 for step in kept)  # ½ (1 + cos ¾π): small steps only
+    """Under a cyclical schedule draws come from the ends of cycles, of each as many as can be, and there are as many as were asked for."""
+    for draws, n, thin, explore, warmup in itertools.product((10, 103), (1, 4, 10), (1, 7), (0, 0.75, 0.99), (0, 50)):
+        cycles = Cycles(1e-3, n, explore=explore)
+        sampler = SGHMC(draws=draws, warmup=warmup, thin=thin, step_size=cycles)
+        total = sampler.steps(1)
+        kept = [step for step in range(total) if sampler.keeps(step, total)]
+        length = (total - warmup) / n
+        each = [sum(int((step - warmup) // length) == cycle for step in kept) for cycle in range(n)]
+        assert len(kept) == draws and kept[-1] == total - 1 and max(each) - min(each) <= 1, (draws, each)
+        assert all((step - warmup) % length >= explore * length - 1 for step in kept)
+        most = 1e-3 * 0.5 * (1 + math.cos(math.pi * max(0.0, explore - 1 / length)))
+        assert all(sampler.size(step / total) <= most * (1 + 1e-9) for step in kept)
+        assert all(
+            sampler.size(step / total) == 1e-3 for step in range(0, warmup, 50)
+        )  # the warm-up is no part of a cycle
+        assert sampler.size(warmup / total) == pytest.approx(1e-3)
+    model = linear(2, Normal(0, 1), Gaussian(1.0))
+    posterior = fit(
+        model,
+        (torch.randn(9, 2).double(), torch.randn(9, 1).double()),
+        2 * SGLD(draws=7, step_size=Cycles(1e-4, 3), warmup=5),
+    )
+    assert isinstance(posterior, Draws) and posterior.theta.shape[:2] == (2, 7)
 
 
 def test_cycles_are_sampled_at_their_ends() -> None:
@@ -361,6 +380,15 @@ def test_cycles_are_sampled_at_their_ends() -> None:
         (HMC, {"draws": 1.5}),
         (HMC, {"warmup": -1}),
         (NUTS, {"max_depth": 2.5}),
+        (NUTS, {"max_depth": 1000}),
+        (HMC, {"dense": "no"}),
+        (HMC, {"draws": True}),
+        (SGLD, {"batch_size": 1.5}),
+        (SGLD, {"batch_size": 0}),
+        (SGLD, {"precondition": RMSprop}),
+        (SGLD, {"precondition": True}),
+        (SGLD, {"step_size": Cycles}),
+        (MCLMC, {"precondition": 1}),
         (MALA, {"step_size": -1}),
         (ULA, {"step_size": float("nan")}),
         (Metropolis, {"scale": 0}),
@@ -378,8 +406,20 @@ def test_impossible_settings_are_refused(method: Any, setting: dict[str, Any]) -
     with pytest.raises(InputError, match=f"{name}.*must.*; got .*; "):
         method(**setting)
     assert (
-        SGHMC(step_size=Cycles(1e-6), friction=1.0).size(0.0) == 1e-6 and SGLD(step_size=lambda t: t).size(0.5) == 0.5
+        SGHMC(step_size=Cycles(1e-6), friction=1.0).size(0.0) == 1e-6
+        and SGLD(warmup=0, step_size=lambda t: t).size(0.5) == 0.5
     )
+
+
+def test_a_step_size_below_zero_is_refused_where_it_is_met() -> None:
+    known = conjugate()
+    with pytest.raises(InputError, match="step size must be 0 or more"):
+        fit(known.model, known.data, SGLD(draws=2, warmup=0, step_size=lambda t: -1e-4))
+
+
+def test_every_cycle_has_a_draw() -> None:
+    with pytest.raises(InputError, match="every cycle needs a draw.*draws=3 of 4 cycles"):
+        SGHMC(draws=3, step_size=Cycles(1e-4))
 
 
 @pytest.mark.parametrize("made", [lambda: Cycles(1.0, 0), lambda: Cycles(1.0, 2, explore=1.0), lambda: Cycles(0.0)])

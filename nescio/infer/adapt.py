@@ -185,17 +185,20 @@ class Moments(NamedTuple):
         return Moments(count, self.mean + apart * (n / count), self.scatter + own + between * (self.count * n / count))
 
     def metric(self, like: Tensor) -> Metric:
-        """Shrunk towards its own diagonal: n / (n + 5) of the covariance, and 0.001 * 5 / (n + 5) of its variances on top.
+        spread, _ = shrunk(self.scatter / max(self.count - 1, 1), self.count)
+        return Diagonal(spread.to(like)) if spread.dim() == 1 else Dense(spread, like)
 
-        Stan adds 0.001 I instead, which is large where a posterior is narrow: a scale is not ours to assume.
-        """
-        n = self.count
-        keep, more = n / (n + 5), 1e-3 * 5 / (n + 5)
-        spread = self.scatter / max(n - 1, 1)
-        variance = (spread if spread.dim() == 1 else spread.diagonal()).clamp_min(1e-30)
-        if spread.dim() == 1:
-            return Diagonal(((keep + more) * variance).to(like))
-        return Dense(keep * spread + more * variance.diag(), like)
+
+def shrunk(spread: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """A covariance, or variances, of n draws, shrunk towards its own diagonal; and the diagonal of that.
+
+    n / (n + 5) of it, and 0.001 * 5 / (n + 5) of its variances on top. Stan adds 0.001 I instead, which is large where a posterior is
+    narrow: a scale is not ours to assume.
+    """
+    keep, more = n / (n + 5), 1e-3 * 5 / (n + 5)
+    variance = (spread if spread.dim() == 1 else spread.diagonal()).clamp_min(1e-30)
+    diagonal = (keep + more) * variance
+    return (diagonal if spread.dim() == 1 else keep * spread + more * variance.diag()), diagonal
 
 
 class Windows(NamedTuple):

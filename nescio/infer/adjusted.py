@@ -10,19 +10,30 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import torch
+from torch import Tensor
 
 from nescio.batch import Batch
 from nescio.data.source import Source
 from nescio.infer.adapt import StepSize
 from nescio.infer.isokinetic import Plan, Point, Tuning, correlation_time, directions, path
-from nescio.infer.microcanonical import DIVERGENT, Info, State, begin, finite, summary, tune
+from nescio.infer.microcanonical import DIVERGENT, State, begin, finite, summary, tune
 from nescio.infer.sampler import Sampler
 from nescio.noise import Noise
 from nescio.posterior.posterior import Ends
 from nescio.target import Target
+
+
+class Info(NamedTuple):
+    energy_error: Tensor  # (chains,), 0 where there is none
+    divergent: Tensor  # (chains,)
+    acceptance: Tensor  # (chains,), probability
+    leapfrogs: int  # gradients
+    step_size: float
+    length: float
+    dim: int
 
 
 @final
@@ -81,13 +92,13 @@ class AdjustedMCLMC(Sampler):
         if step == plan.trace[1] and self.length is None and tuning.trace.shape[1] >= 20:
             tuning = tuning._replace(length=0.5 * length * correlation_time(tuning.trace))
         if step in plan.ends:  # other units
-            size = StepSize.start(size.best)
+            size = StepSize.start(size.best / tuning.units(state.tuning))
         if step == plan.trace[1]:  # another length, the last
             size = size.settle()
         return state._replace(step_size=size, tuning=tuning)
 
     def summary(self, infos: Sequence[Info]) -> dict[str, Any]:
-        return summary(infos)
+        return {"acceptance": float(torch.stack([i.acceptance for i in infos]).mean()), **summary(infos)}
 
 
 def jittered(mean: float, uniform: float) -> int:

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from nescio.batch import Batch, Gradient
+from nescio.infer.adapt import shrunk
 from nescio.noise import Noise
 from nescio.target import Target
 
@@ -144,23 +145,26 @@ class Tuning(NamedTuple):
         return self._replace(count=count, mean=mean, scatter=self.scatter + own + weight * between)
 
     def close(self, factor: float, precondition: bool, fixed: bool) -> Tuning:
-        """The end of a window: R and L from the variances, shrunk as in Stan. Too short a window teaches nothing."""
+        """The end of a window: R and L from the variances, shrunk as a metric is (adapt.py). Too short a window teaches nothing."""
         empty = self._replace(count=0, mean=torch.zeros_like(self.mean), scatter=torch.zeros_like(self.scatter))
         n = len(self.mean) * (self.count - 1)
         if self.count < 10:
             return empty
-        spread, floor = self.scatter / n * (n / (n + 5)), 1e-3 * 5 / (n + 5)
+        spread, own = shrunk(self.scatter / n, n)
         root, dim = self.root, self.mean.shape[1]
-        total = float(spread.diagonal().sum() if spread.dim() == 2 else spread.sum())
+        total = float(own.sum())
         if precondition:
             total = float(dim)
-            if spread.dim() == 2:
-                full = spread + floor * torch.eye(dim, dtype=spread.dtype, device=spread.device)
-                root = torch.linalg.cholesky(full).to(root)
-            else:
-                root = (spread + floor).sqrt().to(root)
+            root = (torch.linalg.cholesky(spread) if spread.dim() == 2 else spread.sqrt()).to(root)
         length = self.length if fixed or not total > 0 else factor * math.sqrt(total)
         return empty._replace(root=root, length=length)
+
+    def units(self, before: Tuning) -> float:
+        """How long one unit of y is, in those of before."""
+        ours, theirs = (t.root.double().square() for t in (self, before))
+        if ours.dim() == 2:  # of each latent by itself
+            ours, theirs = ours.sum(1), theirs.sum(1) if theirs.dim() == 2 else theirs
+        return float((ours / theirs).mean().sqrt())
 
     def write(self, us: Tensor, at: int) -> None:
         """Some more steps of the trace, (chains, steps, dim), into the place that was made for them."""

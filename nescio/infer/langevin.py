@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import torch
 from torch import Tensor
@@ -25,6 +25,13 @@ from nescio.infer.sampler import Sampler
 from nescio.noise import Noise
 from nescio.posterior.posterior import Ends
 from nescio.target import Target
+
+
+class Unadjusted(NamedTuple):
+    divergent: Tensor  # (chains,)
+    energy: Tensor  # (chains,)
+    leapfrogs: int  # gradients
+    step_size: float
 
 
 @final
@@ -43,16 +50,21 @@ class ULA(Sampler):
     def init(self, target: Target, ends: Ends, noise: Noise) -> State:
         return start(target, ends, self.step_size)
 
-    def step(self, target: Target, state: State, batch: Batch, noise: Noise) -> tuple[State, Info]:
+    def step(self, target: Target, state: State, batch: Batch, noise: Noise) -> tuple[State, Unadjusted]:
         h = self.step_size
         z = noise.normal(*state.u.shape)
         u = state.u + h * state.gradient + math.sqrt(2 * h) * z
         log_density, gradient = target.value_and_grad(u, batch)
         new = state._replace(u=u, log_density=log_density, gradient=gradient, step=state.step + 1)
-        return new, Info(torch.ones_like(log_density), ~log_density.isfinite(), energy(state, z), 1, h)
+        return new, Unadjusted(~log_density.isfinite(), energy(state, z), 1, h)
 
-    def summary(self, infos: Sequence[Info]) -> dict[str, Any]:
-        return summary(infos)
+    def summary(self, infos: Sequence[Unadjusted]) -> dict[str, Any]:
+        lost = torch.stack([i.divergent for i in infos])
+        return {
+            "divergences": int(lost.sum()),
+            "step_size": self.step_size,
+            "gradients": sum(i.leapfrogs for i in infos),
+        }
 
 
 @final

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from nescio.batch import Batch, Gradient
 from nescio.data.source import Source
+from nescio.diagnose.problems import sentence
 from nescio.infer.isokinetic import Plan, Point, Tuning, correlation_time, disturbed, normalise, refresh, step
 from nescio.infer.journey import stride
 from nescio.infer.microcanonical import (
@@ -34,6 +35,7 @@ from nescio.noise import Noise
 from nescio.posterior.posterior import Ends
 from nescio.target import Target
 
+MISSED = 10  # times the goal: energy errors have long tails, and few draws know them badly
 LOOSE = 0.5  # energy variance with which a warm-up begins (Sommer et al., 2025)
 
 
@@ -42,7 +44,8 @@ LOOSE = 0.5  # energy variance with which a warm-up begins (Sommer et al., 2025)
 class MCLMC(Sampler):
     """`energy_variance`: E ΔE² / d that the step size is adapted to, which sets the bias: 5e-4 for accuracy; 0.1 is usual for networks
     (Sommer et al., 2025). The way in goes by larger steps. `length`: L, else tuned. `precondition` scales every latent by its spread,
-    in the warm-up and after it; `step_size` (at the start) and `length` are then in such units. A step takes two gradients."""
+    in the warm-up and after it; `step_size` (at the start) and `length` are then in such units. A step takes two gradients. Without an
+    accept step the way to a posterior that is narrow beside its prior is long: begin at `MAP() >>`."""
 
     step_size: float = 0.01
     energy_variance: float = 5e-4
@@ -66,7 +69,7 @@ class MCLMC(Sampler):
         numbers = torch.tensor([size, tuning.length], dtype=torch.float64).to(state.u.device)
         u, v, log_density, gradient, error, failed = target.advance(langevin, batch, here, [tuning.root, numbers])
         new = state._replace(u=u, direction=v, log_density=log_density, gradient=gradient, step=state.step + 1)
-        info = Info(error, failed, (~failed).to(error), 2, size, tuning.length, target.dim)
+        info = Info(error, failed, 2, size, tuning.length, target.dim)
         warm = state.step < self.warmup
         return (self.learn(new, u[:, None], error[:, None], failed[:, None], state) if warm else new), info
 
@@ -100,8 +103,7 @@ class MCLMC(Sampler):
             state._replace(u=u, log_density=density, step=state.step + i + 1)
             for i, (u, density) in enumerate(zip(us.unbind(1), densities.unbind(1), strict=True))
         ]
-        moving = (~failures).to(errors)
-        infos = [Info(errors[:, i], failures[:, i], moving[:, i], 2, size, tuning.length, dim) for i in range(count)]
+        infos = [Info(errors[:, i], failures[:, i], 2, size, tuning.length, dim) for i in range(count)]
         u, v, gradient = (x.clone() for x in vectors.unbind(1))
         last = states[-1]._replace(u=u, direction=v, gradient=gradient)
         if state.step < self.warmup:
@@ -122,8 +124,7 @@ class MCLMC(Sampler):
             length = 0.4 * size.now * correlation_time(tuning.trace)
             tuning = tuning._replace(length=max(length, size.now))
         if step in plan.ends:
-            units = (tuning.root / state.tuning.root).square().mean().sqrt()
-            size = EnergyStep(size.now / float(units))
+            size = EnergyStep(size.now / tuning.units(state.tuning))
         return state._replace(step_size=size, tuning=tuning)
 
     def goal(self, step: int) -> float:
@@ -133,7 +134,12 @@ class MCLMC(Sampler):
         return loose ** (1 - part) * self.energy_variance**part
 
     def summary(self, infos: Sequence[Info]) -> dict[str, Any]:
-        return summary(infos)
+        found, problems = summary(infos), []
+        if not found["energy_variance"] <= MISSED * self.energy_variance:
+            must = f"the energy variance of a step must be near the {self.energy_variance:g} that was asked for"
+            remedy = "warm up for longer, or start at MAP() >> MCLMC()"
+            problems.append(sentence(must, f"{found['energy_variance']:.2g}", remedy))
+        return {**found, "problems": problems}
 
 
 def langevin(

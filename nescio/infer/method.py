@@ -12,16 +12,18 @@ A `Method` is configuration only, a frozen value. Algorithms that go step by ste
 from __future__ import annotations
 
 import copy
+import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from numbers import Real
 from os import PathLike
 from typing import Any, NamedTuple, final
 
 import torch
 
-from nescio.data.source import source
+from nescio.data.source import Source, source
 from nescio.errors import InputError
 from nescio.infer.device import usable
 from nescio.infer.folder import claimed, identity
@@ -205,8 +207,10 @@ def fit(
     `compile`: gradients as machine code, which takes seconds to make; by default where a run is long enough to gain by it.
     """
     expect_method(method, "method")
-    if not temperature > 0:
-        raise InputError("the temperature must be positive", str(temperature), "1 is the posterior, below 1 is colder")
+    if not (isinstance(temperature, Real) and 0 < temperature < math.inf):
+        raise InputError(
+            "the temperature must be a positive number", repr(temperature), "1 is the posterior, below 1 is colder"
+        )
     began = time.perf_counter()
     if device is not None:
         model = copy.deepcopy(model).to(usable(device))
@@ -221,17 +225,25 @@ def fit(
     else:
         with claimed(folder, identity(target, method, seed, compile)) as place:
             posterior = method.run(target, Start(), Run(noise, progress, place, compile))
-    if (
-        isinstance(posterior, Draws) and posterior.theta.shape[1] >= LEAST_DRAWS
-    ):  # have the chains mixed? it travels along
-        few = given.rows(torch.arange(min(LOOKED_AT, given.size)))[0]
-        try:
-            posterior.info["mixing"] = in_functions(posterior, few, MOST_DRAWS).worst()
-        except NotImplementedError:  # an own likelihood whose distribution has no mean
-            posterior.info["mixing"] = in_weights(posterior).worst()
+    judge(posterior, given)
     first = given.rows(torch.arange(1))[0]
     if isinstance(first, torch.Tensor):  # the form of an input, for posterior.compile()
         posterior.info["input"] = {"shape": list(first.shape[1:]), "dtype": str(first.dtype).removeprefix("torch.")}
     posterior.info.update(method=repr(method), seed=seed, temperature=float(temperature), rows=given.size)
     posterior.info.update(seconds=round(time.perf_counter() - began, 3), device=str(where))
     return posterior
+
+
+def judge(posterior: Posterior, given: Source) -> None:
+    """Have the chains mixed? The answer travels along, with what a sampler itself has to say."""
+    blocks = posterior.info.get("blocks", [posterior.info])
+    said = [block.pop("problems") for block in blocks if "problems" in block]  # of samplers, however short
+    if not isinstance(posterior, Draws) or not (said or posterior.theta.shape[1] >= LEAST_DRAWS):
+        return
+    few = given.rows(torch.arange(min(LOOKED_AT, given.size)))[0]
+    try:
+        found = in_functions(posterior, few, MOST_DRAWS).worst()
+    except NotImplementedError:  # an own likelihood whose distribution has no mean
+        found = in_weights(posterior).worst()
+    found["problems"] += [problem for problems in said for problem in problems]
+    posterior.info["mixing"] = found

@@ -68,7 +68,6 @@ class State(NamedTuple):
 class Info(NamedTuple):
     energy_error: Tensor  # (chains,), 0 where there is none
     divergent: Tensor  # (chains,)
-    acceptance: Tensor  # (chains,), probability
     leapfrogs: int  # gradients
     step_size: float
     length: float
@@ -102,10 +101,9 @@ def tune(state: State, us: Tensor, plan: Plan, factor: float, precondition: bool
     return tuning
 
 
-def summary(infos: Sequence[Info]) -> dict[str, Any]:
+def summary(infos: Sequence[Any]) -> dict[str, Any]:
     """Of the kept steps."""
     return {
-        "acceptance": float(torch.stack([i.acceptance for i in infos]).mean()),
         "divergences": int(torch.stack([i.divergent for i in infos]).sum()),
         "energy_variance": float(torch.stack([i.energy_error for i in infos]).square().mean() / infos[-1].dim),
         "step_size": infos[-1].step_size,

@@ -54,9 +54,12 @@ class Limit(NamedTuple):
 
 
 COUNT = Limit("a whole number of at least 1", Integral, lambda x: x >= 1)
+FLAG = Limit("True or False", bool, lambda x: True)
 POSITIVE = Limit("a positive number", Real, lambda x: 0 < x < math.inf)
 LIMITS = {  # by the name of a setting, which means the same in every sampler
-    **dict.fromkeys(("draws", "thin", "leapfrog", "max_depth", "most_steps"), COUNT),
+    **dict.fromkeys(("draws", "thin", "leapfrog", "most_steps", "batch_size"), COUNT),
+    **dict.fromkeys(("dense", "precondition"), FLAG),
+    "max_depth": Limit("a whole number from 1 to 20", Integral, lambda x: 1 <= x <= 20),
     **dict.fromkeys(("step_size", "scale", "length", "energy_variance"), POSITIVE),
     "warmup": Limit("a whole number of at least 0", Integral, lambda x: x >= 0),
     "acceptance": Limit("a number between 0 and 1", Real, lambda x: 0 < x < 1),
@@ -80,7 +83,8 @@ class Sampler(Iterative):
             value, limit = getattr(self, setting.name), self.limits.get(setting.name)
             if limit is None or (value is None and setting.default is None):
                 continue
-            if not (isinstance(value, limit.kind) and limit.holds(value)):
+            fits = isinstance(value, limit.kind) and (limit is FLAG or not isinstance(value, bool))
+            if not (fits and limit.holds(value)):
                 remedy = "leave it out" if setting.default is None else f"leave it at {setting.default!r}"
                 raise InputError(f"{setting.name} must be {limit.said}", repr(value), remedy)
 
@@ -90,7 +94,7 @@ class Sampler(Iterative):
 
     @abstractmethod
     def summary(self, infos: Sequence[Any]) -> dict[str, Any]:
-        """What the infos of the draws say, as JSON: acceptance, divergences, step size."""
+        """What the infos of the draws say, as JSON: acceptance, divergences, step size; `problems`, in sentences, where there are some."""
 
     def separable(self) -> bool:
         return True
@@ -158,7 +162,7 @@ class Sampler(Iterative):
     def posterior(self, target: Target, states: Sequence[Kept], infos: Sequence[Any]) -> Posterior:
         theta = torch.stack([kept.theta for kept in states], 1)  # (chains, draws, dim)
         log_density = torch.stack([kept.log_density for kept in states], 1)
-        info, trace = self.summary(infos), traced(infos, len(theta), theta.device)
+        info, trace = {"problems": [], **self.summary(infos)}, traced(infos, len(theta), theta.device)
         return Draws(target.model, theta, log_density, states[-1].statistics, info, trace)
 
 

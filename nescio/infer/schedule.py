@@ -63,10 +63,6 @@ class Cycles:
     def __call__(self, t: float) -> float:
         return self.peak * 0.5 * (1 + math.cos(math.pi * ((t * self.n) % 1.0)))
 
-    def samples(self, t: float) -> bool:
-        """Whether states at this part of a run are draws."""
-        return (t * self.n) % 1.0 >= self.explore
-
 
 @final
 @dataclass(frozen=True)

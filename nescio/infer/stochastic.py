@@ -1,11 +1,12 @@
 """What samplers on minibatches share: the gradient of a batch, the step size of the moment, and which states are draws.
 
 Cyclical (Zhang et al., 2020): under `step_size=Cycles(h, n)` a state is a draw only at the end of a cycle, where steps are small; the
-run is longer by as much, so that there are still about `draws` of them.
+run is longer by as much, so that there are still `draws` of them, as many from each cycle as can be.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from nescio.batch import Batch
 from nescio.data.source import Source
+from nescio.errors import InputError
 from nescio.infer.begin import minibatch
 from nescio.infer.sampler import LIMITS, POSITIVE, Limit, Sampler
 from nescio.infer.schedule import Cycles, RMSprop
@@ -38,14 +40,14 @@ class Slope(NamedTuple):
 
 
 def sized(h: Any) -> bool:
-    return callable(h) or (isinstance(h, POSITIVE.kind) and POSITIVE.holds(h))
+    return (callable(h) and not isinstance(h, type)) or (isinstance(h, POSITIVE.kind) and POSITIVE.holds(h))
 
 
 @dataclass(frozen=True, kw_only=True)
 class StochasticGradient(Sampler):
     """`step_size` is h, in units of the whole log density (of the order of 1 / N times a learning rate): a number, `Cycles`, or any
-    function of the part of the run that is done. `precondition`: steps of each weight by the size of its gradients; h is then in
-    units of (mean squared gradient of an observation)^½."""
+    function of the part that is done of the run after its warm-up, which goes by the first size. `precondition`: steps of each weight
+    by the size of its gradients; h is then in units of (mean squared gradient of an observation)^½."""
 
     step_size: float | Callable[[float], float] = 1e-6
     batch_size: int | None = None
@@ -54,11 +56,25 @@ class StochasticGradient(Sampler):
     limits: ClassVar[dict[str, Limit]] = {
         **LIMITS,
         "step_size": Limit("a positive number, or a function such as Cycles(1e-6)", object, sized),
+        "precondition": Limit("RMSprop(...)", RMSprop, lambda x: True),
     }
 
-    def size(self, t: float) -> float:
-        """h, when so much of the run is done."""
-        return self.step_size(t) if callable(self.step_size) else self.step_size
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.step_size, Cycles) and self.draws < self.step_size.n:
+            got = f"draws={self.draws} of {self.step_size.n} cycles"
+            raise InputError("every cycle needs a draw", got, "ask for more draws, or fewer cycles: Cycles(h, n=1)")
+
+    def size(self, part: float) -> float:
+        """h, when so much of the run is done, warm-up included."""
+        if not callable(self.step_size):
+            return self.step_size
+        warm = self.warmup / self.steps(1)
+        t = max(0.0, (part - warm) / (1 - warm))
+        h = self.step_size(t)
+        if not 0 <= h < math.inf:
+            raise InputError("a step size must be 0 or more, and finite", f"{h} at {t}", "write Cycles(1e-6)")
+        return h
 
     def batch(self, source: Source) -> int:
         return minibatch(self.batch_size, source)
@@ -67,12 +83,22 @@ class StochasticGradient(Sampler):
         return 1.0
 
     def steps(self, per_epoch: int) -> int:
-        sampling = 1 - self.step_size.explore if isinstance(self.step_size, Cycles) else 1.0
-        return self.warmup + round(self.draws * self.thin / sampling)
+        if not isinstance(self.step_size, Cycles):
+            return super().steps(per_epoch)
+        return self.warmup + self.step_size.n * self.cycle(self.step_size)
+
+    def cycle(self, cycles: Cycles) -> int:
+        """Steps of one: the last part of it is long enough for its draws."""
+        return math.ceil(-(-self.draws // cycles.n) * self.thin / (1 - cycles.explore))
 
     def keeps(self, step: int, total: int) -> bool:
-        settled = not isinstance(self.step_size, Cycles) or self.step_size.samples(step / total)
-        return settled and super().keeps(step, total)
+        if not isinstance(self.step_size, Cycles):
+            return super().keeps(step, total)
+        n, length = self.step_size.n, self.cycle(self.step_size)
+        which, at = divmod(step - self.warmup, length)
+        wanted = (which + 1) * self.draws // n - which * self.draws // n  # of this cycle
+        left = length - 1 - at
+        return which >= 0 and left % self.thin == 0 and left // self.thin < wanted
 
     def slope(self, target: Target, u: Tensor, squares: Tensor, batch: Batch) -> Slope:
         log_density, gradient = target.value_and_grad(u, batch)

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import is_dataclass
 from functools import cached_property
+from types import CodeType, FunctionType
 
 import torch
 from torch import Tensor
@@ -19,6 +20,29 @@ ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 def spelled(value: object) -> str:
     return ADDRESS.sub("", repr(value))
+
+
+def coded(value: object) -> list[str]:
+    """Of the functions among the fields, at any depth, what they do: a digest of code, defaults and what they close over."""
+    if isinstance(value, FunctionType):
+        closed = [cell.cell_contents for cell in value.__closure__ or ()]
+        said = [*told(value.__code__), spelled(value.__defaults__), spelled(closed), *coded(closed)]
+        return [hashlib.sha256("\n".join(said).encode()).hexdigest()[:16]]
+    if is_dataclass(value) and not isinstance(value, type):
+        value = list(vars(value).values())
+    elif isinstance(value, dict):
+        value = list(value.values())
+    return [one for item in value for one in coded(item)] if isinstance(value, tuple | list) else []
+
+
+def told(code: CodeType) -> Iterator[str]:
+    """Its instructions, names and constants, those of functions within included."""
+    yield code.co_code.hex() + repr((code.co_names, code.co_varnames, code.co_freevars))
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from told(constant)
+        else:
+            yield repr(constant)
 
 
 def tensors_in(value: object) -> Iterator[Tensor]:
