@@ -12,7 +12,9 @@ from fault import Fault
 from targets import correlated_gaussian, skewed
 from torch import Tensor
 
-from nescio.infer import MALA, Cycles, adapt, hmc, langevin, metropolis, sghmc, sgld
+from nescio.infer import MALA, adapt, hmc, langevin, metropolis, sghmc, sgld
+from nescio.infer.sampler import Sampler
+from nescio.infer.stochastic import StochasticGradient
 from nescio.noise import Noise
 
 
@@ -181,7 +183,12 @@ def step_sizes_never_settle(m: pytest.MonkeyPatch) -> None:
 
 
 def every_state_of_a_cycle_is_kept(m: pytest.MonkeyPatch) -> None:
-    m.setattr(Cycles, "samples", lambda self, t: True)
+    m.setattr(StochasticGradient, "keeps", Sampler.keeps)
+
+
+def cycles_of_the_whole_run(m: pytest.MonkeyPatch) -> None:
+    """The warm-up takes the first of them."""
+    m.setattr(StochasticGradient, "size", lambda self, part: self.step_size(part))
 
 
 def moments_forget_the_spread_between_chains(m: pytest.MonkeyPatch) -> None:
@@ -227,6 +234,7 @@ FAULTS: list[Fault] = [
         lambda: proof.check_acceptance(MALA(draws=100, warmup=300)),
     ),
     Fault("Cycles: exploring states are draws", every_state_of_a_cycle_is_kept, proof.check_cycles),
+    Fault("Cycles: the warm-up eats some", cycles_of_the_whole_run, proof.check_cycles),
     Fault("target: wrong temperature", temperature_squared, invariant("HMC", "quarter period")),
     Fault("adaptation: spread between steps forgotten", moments_forget_the_spread_between_chains, proof.check_moments),
     Fault("adaptation: dual averaging reversed", dual_averaging_in_the_wrong_direction, proof.check_dual_averaging),
