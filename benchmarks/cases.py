@@ -22,7 +22,7 @@ SCRIPTS = {
     "posteriors": "run_torch.py",
 }
 SAMPLERS = {  # what a library has, and about how many gradients a draw takes
-    "nescio": {"HMC": 10, "NUTS": 63, "MCLMC": 2},
+    "nescio": {"HMC": 10, "NUTS": 63, "MCLMC": 2, "sgld": 1, "sghmc": 1},
     "numpyro": {"HMC": 10, "NUTS": 63},
     "numpyro-parallel": {"HMC": 10, "NUTS": 63},
     "blackjax": {"HMC": 10, "NUTS": 63, "MCLMC": 2},
@@ -52,7 +52,8 @@ def cases(libraries: Sequence[str], chains: Sequence[int]) -> list[Case]:
         (name, s, c) for c in chains for s in ("HMC", "NUTS", "MCLMC") for name in libraries if s in SAMPLERS[name]
     ]
     every = [case for case in every if case[0] != "numpyro-parallel" or case[2] in PARALLEL]
-    return every + [("posteriors", s, 1) for s in SAMPLERS["posteriors"] if "posteriors" in libraries]
+    alone = [(n, s, 1) for s in SAMPLERS["posteriors"] for n in ("nescio", "posteriors") if s in SAMPLERS[n]]
+    return every + [case for case in alone if 1 in chains and case[0] in libraries]
 
 
 def lengths(case: Case, seconds: float) -> tuple[int, int]:

@@ -144,6 +144,7 @@ def many_chains(counts: Sequence[int], rounds: int, device: str, quick: bool) ->
                     "rounds": [1e6 * v for v in values],
                     "ratio_to_jax": statistics.median(ratio) if ratio else None,
                     "bytes_per_chain": memory if name == "nescio" else None,
+                    "version": sys.modules[{"nescio": "torch"}.get(name, name)].__version__,
                 }
             )
             print(json.dumps(rows[-1]), flush=True)

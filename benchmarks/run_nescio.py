@@ -15,19 +15,23 @@ from torch import nn
 import nescio
 from nescio import Model, fit
 from nescio.data.source import source
-from nescio.infer import HMC, MCLMC, NUTS, Method
+from nescio.infer import HMC, MCLMC, NUTS, SGHMC, SGLD, Method
 from nescio.laws import Normal
 from nescio.likelihoods import Gaussian
 from nescio.nets import mlp
 from nescio.target import Target
 
 
-def method(spec: Spec, dim: int, draws: int) -> Method:
+def method(spec: Spec, dim: int, rows: int, draws: int) -> Method:
     """No warm-up, fixed step size. HMC draws its path length from 1 ... leapfrog: 2 L - 1 has the mean L."""
     if spec.sampler == "HMC":
         one: Method = HMC(leapfrog=2 * spec.leapfrogs - 1, step_size=spec.step_size, warmup=0, draws=draws)
     elif spec.sampler == "NUTS":
         one = NUTS(step_size=spec.step_size, max_depth=spec.depth, warmup=0, draws=draws)
+    elif spec.sampler == "sgld":  # all rows at a time, as posteriors is given them
+        one = SGLD(step_size=spec.step_size**2 / 2, batch_size=rows, warmup=0, draws=draws)
+    elif spec.sampler == "sghmc":
+        one = SGHMC(step_size=spec.step_size**2, batch_size=rows, warmup=0, draws=draws)
     else:
         root = math.sqrt(dim)
         one = MCLMC(step_size=spec.step_size * root, length=root, warmup=0, draws=draws)
@@ -52,7 +56,7 @@ def main() -> None:
     def run(draws: int) -> Ran:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of the compiler's own parts
-            info = fit(model, (x, y), method(spec, model.dim, draws), seed=spec.seed, **force).info
+            info = fit(model, (x, y), method(spec, model.dim, len(x), draws), seed=spec.seed, **force).info
         return Ran(gradients(info), info.get("acceptance"), info.get("compiled", False))
 
     def density() -> list[float]:

@@ -8,6 +8,7 @@ from typing import Any
 
 VECTORISED = ("numpyro", "blackjax")
 JAX = (*VECTORISED, "numpyro-parallel")
+TORCH = {"pyro": "Pyro", "posteriors": "posteriors"}
 Measured = dict[str, Any]  # {"round", "job", "library", "sampler", "chains", "draws", ...what the process printed}
 
 
@@ -82,7 +83,7 @@ def grouped(measured: Sequence[Measured], *jobs: str) -> Iterable[tuple[dict[str
 
 
 def ratios(measured: Sequence[Measured]) -> list[dict[str, Any]]:
-    """nescio / the fastest JAX peer of the round, of all and of the vectorised ones, and Pyro / nescio, for each sampler."""
+    """nescio / the fastest JAX peer of the round, of all and of the vectorised ones, and Pyro and posteriors / nescio, for each sampler."""
     cost = {
         (m["sampler"], m["chains"], m["round"], m["library"]): slope(m)
         for m in measured
@@ -91,14 +92,14 @@ def ratios(measured: Sequence[Measured]) -> list[dict[str, Any]]:
     rounds = sorted({m["round"] for m in measured})
     rows = []
     for sampler, chains in dict.fromkeys((m["sampler"], m["chains"]) for m in measured if m["library"] == "nescio"):
-        at = [{name: cost.get((sampler, chains, r, name)) for name in ("nescio", "pyro", *JAX)} for r in rounds]
+        at = [{name: cost.get((sampler, chains, r, name)) for name in ("nescio", *TORCH, *JAX)} for r in rounds]
         fastest, vectorised = ([least(own, peers) for own in at] for peers in (JAX, VECTORISED))
         ours = [own["nescio"] for own in at]
         pairs = {
             "nescio / fastest JAX peer": zip(ours, fastest, strict=True),
             "nescio / fastest vectorised JAX peer": zip(ours, vectorised, strict=True),
-            "Pyro / nescio": zip((own["pyro"] for own in at), ours, strict=True),
         }
+        pairs |= {f"{said} / nescio": zip((own[name] for own in at), ours, strict=True) for name, said in TORCH.items()}
         for name, values in pairs.items():
             each = [a / b for a, b in values if a and b]
             if each:

@@ -116,6 +116,9 @@ def test_the_samplers_of_the_docs_run() -> None:
     assert names["reference"].theta.shape[:2] == names["posterior"].theta.shape[:2] == (4, 100)
     truth = json.loads((ROOT / "reproduce" / "results" / "truth.json").read_text())["rows"]
     assert f"<!-- truth -->{sum(row['right'] for row in truth)} of {len(truth)}<!-- end -->" in text
+    scores = json.loads((ROOT / "reproduce" / "results" / "uci_microcanonical.json").read_text())["rows"]
+    within = [row["ours"] for row in scores if row["metric"] == "rhat within chains"]
+    assert len(within) == 9 and f"<!-- within -->{min(within):.1f} to {max(within):.1f}<!-- end -->" in text
     for sampler in (each for each in vars(infer).values() if isinstance(each, type) and issubclass(each, Sampler)):
         assert sampler.__name__ == "Sampler" or re.search(rf"`{sampler.__name__}\(", text), sampler
 
