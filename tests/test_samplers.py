@@ -413,7 +413,7 @@ def test_impossible_settings_are_refused(method: Any, setting: dict[str, Any]) -
 
 def test_a_step_size_below_zero_is_refused_where_it_is_met() -> None:
     known = conjugate()
-    with pytest.raises(InputError, match="step size must be 0 or more"):
+    with pytest.raises(InputError, match="step size must be a finite number, 0 or more"):
         fit(known.model, known.data, SGLD(draws=2, warmup=0, step_size=lambda t: -1e-4))
 
 

@@ -72,8 +72,8 @@ class StochasticGradient(Sampler):
         warm = self.warmup / self.steps(1)
         t = max(0.0, (part - warm) / (1 - warm))
         h = self.step_size(t)
-        if not 0 <= h < math.inf:
-            raise InputError("a step size must be 0 or more, and finite", f"{h} at {t}", "write Cycles(1e-6)")
+        if not (isinstance(h, POSITIVE.kind) and 0 <= h < math.inf):
+            raise InputError("a step size must be a finite number, 0 or more", f"{h!r} at {t}", "write Cycles(1e-6)")
         return h
 
     def batch(self, source: Source) -> int:
