@@ -99,7 +99,8 @@ def ratios(measured: Sequence[Measured]) -> list[dict[str, Any]]:
             "nescio / fastest JAX peer": zip(ours, fastest, strict=True),
             "nescio / fastest vectorised JAX peer": zip(ours, vectorised, strict=True),
         }
-        pairs |= {f"{said} / nescio": zip((own[name] for own in at), ours, strict=True) for name, said in TORCH.items()}
+        for name, said in TORCH.items():
+            pairs[f"{said} / nescio"] = zip([own[name] for own in at], ours, strict=True)
         for name, values in pairs.items():
             each = [a / b for a, b in values if a and b]
             if each:

@@ -20,8 +20,8 @@ were made by quadrature in 50 digits.
                               [--budget SECONDS] [--out FOLDER] [--rows FILE]
 
 Rows "on a CPU" are of chains whose steps are code in C (docs/architecture.md), the others of a GPU's recorded kernels. Rows that are
-done are appended to a file (truth.rows.jsonl in the --out folder), one JSON line each with its settings, and skipped by
-the next run for as many draws; after --budget seconds no new row is started.
+done are appended to a file (truth.rows.jsonl in the --out folder), one JSON line each with its settings, and skipped by the next run for
+as many draws; the table has all of them, judged anew. After --budget seconds no new row is started.
 """
 
 from __future__ import annotations
@@ -59,17 +59,20 @@ SAME = 1e-9  # of the log density, relative
 def verdict(values: np.ndarray, known: Problem) -> dict[str, Any]:
     """Draws (chains, draws, parameters) against the reference: the worst of each kind, and whether all are within bounds."""
     chains, draws, _ = values.shape
-    wider = max(1.0, math.sqrt(CHAINS * DRAWS / (chains * draws)))
     means = values.mean(1)  # (chains, parameters)
     shift = (means.mean(0) - known.mean) / known.sd
     z = shift * known.sd / np.hypot(means.std(0, ddof=1) / math.sqrt(chains), known.error)
     ratio = values.reshape(chains * draws, -1).std(0, ddof=1) / known.sd
     worst = {"ours": np.abs(z).max(), "sd_error": np.abs(ratio - 1).max(), "shift": np.abs(shift).max()}
-    bounds = {"ours": Z, "sd_error": wider * SD}
-    if known.error.any():
-        bounds["shift"] = wider * SHIFT
-    right = all(bool(worst[name] <= bound) for name, bound in bounds.items())  # NaN is not within any bound
-    return {**{name: float(value) for name, value in worst.items()}, "bounds": bounds, "right": right}
+    return judged({name: float(value) for name, value in worst.items()}, chains * draws, bool(known.error.any()))
+
+
+def judged(found: dict[str, Any], n: int, estimated: bool) -> dict[str, Any]:
+    """With its bounds, and whether all are kept. `estimated`: the truth is an estimate itself."""
+    wider = max(1.0, math.sqrt(CHAINS * DRAWS / n))
+    bounds = {"ours": Z, "sd_error": wider * SD, **({"shift": wider * SHIFT} if estimated else {})}
+    right = all(bool(found[name] <= bound) for name, bound in bounds.items())  # NaN is not within any bound
+    return {**found, "bounds": bounds, "right": right}
 
 
 def score(path: Path, name: str, chains: int, device: str) -> dict[str, Any]:
@@ -112,13 +115,14 @@ def made(device: str) -> dict[str, Any]:
 
 
 def finished(rows: Path) -> list[dict[str, Any]]:
-    """What earlier runs left; a line that a kill cut short is not counted."""
+    """What earlier runs left, judged anew; a line that a kill cut short is not counted."""
     kept = []
     for line in rows.read_text().splitlines() if rows.exists() else []:
         try:
-            kept.append(json.loads(line))
+            row = json.loads(line)
         except json.JSONDecodeError:
             continue
+        kept.append(judged(row, row["n"], "shift" in row["bounds"]))
     return kept
 
 
@@ -160,10 +164,14 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
             append(kept_in, row)
             print({k: row[k] for k in ("row", "ours", "sd_error", "seconds", "acceptance", "right")}, flush=True)
         rows.append(row)
-    if rows:
-        write(
-            "truth", "python reproduce/truth.py --truth FOLDER", rows, [0], options.quick, options.out, rows[-1]["made"]
-        )
+    every = {
+        **{name: row for (name, n), row in known.items() if n == options.chains * DRAWS},
+        **{row["row"]: row for row in rows},
+    }
+    if every:
+        made = list(every.values())[-1]["made"]
+        command = "python reproduce/truth.py --truth FOLDER"
+        write("truth", command, list(every.values()), [0], options.quick, options.out, made)
     wrong = [row["row"] for row in rows if not row["right"]]
     print(
         f"{len(rows) - len(wrong)} of {len(rows)} right, {left} left for another run; wrong: {', '.join(wrong) or 'none'}"

@@ -241,6 +241,7 @@ def test_slopes_and_ratios(bench: Any) -> None:
             ("numpyro", 0, 4e-5),
             ("blackjax", 0, 1e-5),
             ("pyro", 0, 1e-3),
+            ("posteriors", 1, 8e-3),
             ("nescio", 1, 2e-4),
             ("numpyro", 1, 1e-4),
             ("blackjax", 1, 3e-4),
@@ -255,7 +256,7 @@ def test_slopes_and_ratios(bench: Any) -> None:
     ratios = {row["ratio_of"]: row["rounds"] for row in summary.ratios(given)}
     assert ratios["nescio / fastest JAX peer"] == pytest.approx([2, 2])
     assert ratios["nescio / fastest vectorised JAX peer"] == pytest.approx([2, 2])
-    assert ratios["Pyro / nescio"] == pytest.approx([50])
+    assert ratios["Pyro / nescio"] == pytest.approx([50]) and ratios["posteriors / nescio"] == pytest.approx([40])
     disturbed = measured("nescio", 2, 2e-5)
     disturbed["times"] = disturbed["times"][::-1]
     (row,) = summary.costs([given[0], disturbed])

@@ -182,6 +182,8 @@ def test_truth_resumes_and_keeps_to_its_budget(truth: Path, tmp_path: Path, monk
         own = {
             "row": scored[-1],
             "n": chains * reproduce.DRAWS,
+            "bounds": {},
+            "shift": 0.0,
             "settings": repr(reproduce.METHODS[name]),
             "right": True,
         }
@@ -199,6 +201,9 @@ def test_truth_resumes_and_keeps_to_its_budget(truth: Path, tmp_path: Path, monk
     assert len(every) == len(scored) == len(set(scored)) == 4 * len(reproduce.files(truth))
     assert [json.loads(x) for x in (tmp_path / "truth.rows.jsonl").read_text().splitlines() if x.endswith("}")]
     assert reproduce.main(arguments) == every and len(scored) == len(every)
+    rows = tmp_path / "truth.rows.jsonl"
+    rows.write_text(rows.read_text().replace('"sd_error": 0.0', '"sd_error": 9.0', 1))  # what is kept is judged anew
+    assert [row["right"] for row in reproduce.main(arguments)].count(False) == 1 and len(scored) == len(every)
     for other in (["--chains", "8"], ["--device", "cuda"]):  # ... are other rows
         assert reproduce.main([*arguments, *other, "--budget", "-1"]) == []
     assert len(scored) == len(every)
