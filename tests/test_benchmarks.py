@@ -133,7 +133,12 @@ def test_what_was_measured_of_samplers_is_what_the_docs_say() -> None:
         for chains in (1, 4, 16, 64)
     ]
     pyro = [row["ratio"] for row in kept["rows"] if row.get("ratio_of") == "Pyro / nescio"]
-    said = f"{'; '.join(each)}; Pyro's HMC {min(pyro):.0f} to {max(pyro):.0f} times ours"
+    slow = [
+        next(r["ratio"] for r in kept["rows"] if r["row"] == f"posteriors / nescio, {s}, 1 chains")
+        for s in ("sgld", "sghmc")
+    ]
+    said = f"{'; '.join(each)}; Pyro's HMC {min(pyro):.0f} to {max(pyro):.0f} times ours, posteriors' SGLD and SGHMC "
+    said += " and ".join(f"{ratio:.1f}" for ratio in slow)
     assert said in (ROOT / "docs" / "architecture.md").read_text()
     assert max(row["ratio"] for row in found.values()) <= 1 and min(pyro) >= 10
 
@@ -177,6 +182,13 @@ def test_what_was_measured_of_the_time_to_a_posterior_is_what_the_docs_say(chain
     assert kept["quick"] is False and line in said, line
     assert all(a["lppd"] > b["lppd"] for side in ours for a, b in zip(side, nuts, strict=True))
     assert min(min(each) for each in times("s_per_within")) >= 5
+    if chains == 4:
+        assert min(min(each) for each in times("s_per_median")) >= 5
+        warm = [rows[f"{s}, numpyro NUTS from MAP"] for s in sets]
+        gains = [min(b["s_per_median"] / a["s_per_median"] for a, b in zip(side, warm, strict=True)) for side in ours]
+        density = ", ".join(f"{a['lppd']:.2f} beside {b['lppd']:.2f}" for a, b in zip(ours[0], warm, strict=True))
+        line = f"NUTS from the very MAP: over all chains {gains[0]:.1f} times or more, density {density}"
+        assert line in said, line
 
 
 def test_what_was_measured_of_variational_inference_keeps_its_promises() -> None:

@@ -27,12 +27,10 @@ from nescio.target import Target
 if TYPE_CHECKING:
     from nescio.infer.iterative import Iterative
 
-BUDGET = (
-    2 * 2**30
-)  # bytes of activations, forward and backward, that a block of chains may take; on a GPU a quarter of its memory
-PAYS = (
-    5000  # gradients: torch's compiler takes some ten seconds and saves about a millisecond of each, on small networks
-)
+# bytes of activations, forward and backward, that a block of chains may take; on a GPU a quarter of its memory
+BUDGET = 2 * 2**30
+# gradients: torch's compiler takes some ten seconds and saves about a millisecond of each, on small networks
+PAYS = 5000
 WRITTEN = 1500  # gradients: code of our own, of networks that it is for, is made in a second or two
 RECORDED = 200  # gradients: what it takes to have a GPU's kernels recorded is that of some ten
 

@@ -24,10 +24,8 @@ from nescio.target import Target
 
 B = 0.1931833275037836  # McLachlan (1995): the smallest error among five-stage steps of second order
 COLUMNS, ROWS = 256, 64  # of a trace: as many coordinates and chains tell how fast a chain forgets
-STRETCH, FINDING = (
-    8,
-    104,
-)  # steps of one size in the warm-up, few of those averaged over; steps until a size is about right
+# steps of one size in the warm-up, few of those averaged over; steps until a size is about right
+STRETCH, FINDING = 8, 104
 
 
 class Point(NamedTuple):
