@@ -26,7 +26,7 @@ from typing import Any
 from cases import FIXED, NOISE, SAMPLERS, SCRIPTS, SHORT, WIDTHS, Case, cases, data, lengths
 from launch import launch
 from problem import check_density, homoscedastic
-from record import PEERS, RESULTS, keep, load, renew
+from record import PEERS, RESULTS, join, load
 from summary import costs, ratios, show, starts
 
 EVERY = sorted({name for own in SAMPLERS.values() for name in own})
@@ -131,11 +131,7 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
     }
     settings |= {"load_before": before, "load_after": load()}
     command = "python benchmarks/mcmc.py" + (" --quick" if options.quick else "")
-    some = options.steady or options.starts or set(options.samplers) < set(EVERY)
-    if some and not options.quick and (options.out / "mcmc.json").exists():
-        path = renew("mcmc", rows, options.out, peers, settings)
-    else:
-        path = keep("mcmc", command, rows, sorted(rounds), options.quick, options.out, peers, settings)
+    path = join("mcmc", command, rows, sorted(rounds), options.quick, options.out, peers, settings)
     print(f"data: {bench.origin}\n{show(rows)}\nwritten to {path.name}")
     return rows
 

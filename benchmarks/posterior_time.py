@@ -10,8 +10,7 @@ and, in a row of its own, where MAP ended, whose seconds are then added. benchma
     python benchmarks/posterior_time.py [--quick] [--sets yacht energy] [--sides "numpyro NUTS"] [--rounds 1] [--members 12]
                                         [--peers PYTHON]
 
-Rows of some sets or sides only take the places of those in the kept table, rows of another number of chains join it, and each says
-where it was made.
+Rows take the places of those in the kept table, whose others stay (delete the file to begin anew); each says where it was made.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from typing import Any
 import numpy as np
 from launch import launch
 from problem import check_density, heteroscedastic
-from record import PEERS, RESULTS, keep, load, renew
+from record import PEERS, RESULTS, join, load
 from time_score import Table, load_table, medians, per_draw, score, show
 
 NESCIO = {"warmup": 10_000, "draws": 1000, "thin": 20, "epochs": 100}
@@ -110,11 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
     settings |= {"chains": options.members, "threads": options.threads}
     settings |= {"load_before": before, "load_after": load()}
     command = "python benchmarks/posterior_time.py" + (" --quick" if options.quick else "")
-    some = set(options.sets) < set(SETS) or set(options.sides) < set(SIDES) or options.members != CHAINS
-    if some and not options.quick and (options.out / "posterior_time.json").exists():
-        path = renew("posterior_time", rows, options.out, peers, settings)
-    else:
-        path = keep("posterior_time", command, rows, range(options.rounds), options.quick, options.out, peers, settings)
+    path = join("posterior_time", command, rows, range(options.rounds), options.quick, options.out, peers, settings)
     print(f"{show(rows)}\nwritten to {path.name}")
     return rows
 

@@ -53,16 +53,35 @@ def keep(
     return form.write(table, command, rows, seeds, quick, out, made)
 
 
+def join(
+    table: str,
+    command: str,
+    rows: Sequence[dict[str, Any]],
+    seeds: Sequence[int],
+    quick: bool,
+    out: Path,
+    peers: dict[str, str],
+    settings: dict[str, Any],
+) -> Path:
+    """The whole table; or, where one is kept that has other rows too, these among them: no run throws away what it did not measure."""
+    path = out / f"{table}.json"
+    before = [] if quick or not path.exists() else json.loads(path.read_text())["rows"]
+    if {row["row"] for row in before} <= {row["row"] for row in rows}:
+        return keep(table, command, rows, seeds, quick, out, peers, settings)
+    return renew(table, rows, out, peers, settings)
+
+
 def renew(
     table: str, rows: Sequence[dict[str, Any]], out: Path, peers: dict[str, str], settings: dict[str, Any]
 ) -> Path:
     """Some rows of a table that is kept, measured anew. They say at which commit, and the table what else there is to say of that."""
-    path, origin = out / f"{table}.json", evidence().origin()
-    kept, commit = json.loads(path.read_text()), origin.pop("commit")
+    path, form = out / f"{table}.json", evidence()
+    kept, origin = json.loads(path.read_text()), form.origin()
+    commit = origin.pop("commit")
     kept["renewed"] = kept.get("renewed", {}) | {
         commit: {**origin, "processor": processor(), "peers": peers, "settings": settings}
     }
     new = {row["row"]: {**row, "commit": commit} for row in rows}
     kept["rows"] = [*(new.pop(row["row"], row) for row in kept["rows"]), *new.values()]
-    path.write_text(json.dumps(kept, indent=1) + "\n")
+    path.write_text(json.dumps(form.plain(kept), indent=1, allow_nan=False) + "\n")
     return path

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from launch import launch
-from record import PEERS, RESULTS, keep, load, renew
+from record import PEERS, RESULTS, join, load
 
 NETWORKS = {"training step": ([784, 400, 400, 10], 128), "small training step": ([13, 50, 50, 2], 32)}  # and the batch
 PREDICTED, INPUTS, PASSES = [784, 500, 500, 10], 10_000, 100
@@ -152,11 +152,7 @@ def main(arguments: Sequence[str] | None = None) -> list[dict[str, Any]]:
     settings |= {"predicted": PREDICTED, "inputs": options.inputs, "passes": options.passes}
     settings |= {"blocks": options.blocks, "threads": options.threads, "load_before": before, "load_after": load()}
     command = "python benchmarks/vi.py" + (" --quick" if options.quick else "")
-    some = set(options.workloads) < set(WORKLOADS) or set(options.libraries) < set(LIBRARIES)
-    if some and not options.quick and (options.out / "vi.json").exists():
-        path = renew("vi", rows, options.out, peers, settings)
-    else:
-        path = keep("vi", command, rows, range(options.rounds), options.quick, options.out, peers, settings)
+    path = join("vi", command, rows, range(options.rounds), options.quick, options.out, peers, settings)
     print(f"{show(rows)}\nwritten to {path.name}")
     return rows
 

@@ -89,6 +89,19 @@ def test_rows_measured_anew_take_their_places_and_say_where_they_were_made(tmp_p
     assert a == {"row": "a", "us": 3, "commit": commit} and c == {"row": "c", "us": 4, "commit": commit}
 
 
+def test_no_run_throws_away_rows_that_it_did_not_measure(tmp_path: Path, bench: Any) -> None:
+    """A second run has a row of the first and one of its own: all three are kept. A run that has every row begins the table anew."""
+
+    def run(*names: str, quick: bool = False) -> list[str]:
+        path = bench("record").join("t", "c", [{"row": name} for name in names], [0], quick, tmp_path, {}, {})
+        return [row["row"] for row in json.loads(path.read_text())["rows"]]
+
+    assert run("4 chains", "a") == ["4 chains", "a"]
+    assert run("a", "12 chains") == ["4 chains", "a", "12 chains"]
+    assert run("12 chains", "a", "4 chains", "b") == ["12 chains", "a", "4 chains", "b"]
+    assert "renewed" not in json.loads((tmp_path / "t.json").read_text())
+
+
 def test_posterior_time_quick(tmp_path: Path) -> None:
     kept = run("posterior_time.py", tmp_path, "--quick")
     (row,) = kept["rows"]
