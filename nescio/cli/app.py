@@ -32,7 +32,7 @@ def root(
         bool, typer.Option("--version", callback=version, is_eager=True, help="which nescio this is")
     ] = False,
 ) -> None:
-    """What a network knows, what it does not, and proof that the answer can be trusted."""
+    """What a network knows, what it does not, and the evidence for how far to trust the answer."""
 
 
 @contextmanager
