@@ -349,13 +349,13 @@ def tempered_jacobian(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_temperature(patch: pytest.MonkeyPatch) -> None:
-    evaluate = Target._evaluate
-    patch.setattr(Target, "_evaluate", lambda self, *args, **kw: evaluate(replace(self, temperature=1.0), *args, **kw))
+    evaluate = Target.tempered
+    patch.setattr(Target, "tempered", lambda self, *args, **kw: evaluate(replace(self, temperature=1.0), *args, **kw))
 
 
 def jacobian_in_map(patch: pytest.MonkeyPatch) -> None:
     def wrong(self: Target, u: Tensor, batch: Batch, statistics: Params) -> tuple[Tensor, Params]:
-        return self._evaluate(u, batch, statistics, jacobian=True, training=True)
+        return self.tempered(u, batch, statistics, jacobian=True, training=True)
 
     patch.setattr(Target, "log_posterior", wrong)
 

@@ -21,12 +21,13 @@ from torch.nn import functional
 
 from nescio import Model, compiled, cores, fit
 from nescio.again import again
-from nescio.compiled import Compiled, confirm, traced
+from nescio.compiled import Compiled, confirm
 from nescio.data.source import source
 from nescio.infer import HMC, MAP, MCLMC, NUTS, SGHMC, driver, isokinetic, resume
 from nescio.infer.sampler import Sampler
 from nescio.laws import HalfCauchy, Horseshoe, Normal, StudentT
 from nescio.likelihoods import Categorical, Gaussian, Heteroscedastic
+from nescio.machine import looped, traced
 from nescio.native import Unsupported, chainwise
 from nescio.native.build import compiler
 from nescio.nets import FilterResponseNorm, mlp
@@ -274,7 +275,7 @@ def test_code_that_draws_is_compared_by_the_same_draws(monkeypatch: pytest.Monke
     def written(
         function: compiled.Function, inputs: Sequence[Tensor], fed: bool, until: int | None
     ) -> tuple[compiled.Version, float]:
-        return compiled.looped(traced(function, inputs, {})), 1e-7
+        return looped(traced(function, inputs, {})), 1e-7
 
     monkeypatch.setattr(compiled, "machine_code", written)
     code = Compiled(lambda x: (x + torch.rand(5, 3),))

@@ -20,7 +20,6 @@ from torch import distributions as td
 from torch.nn import functional as F
 
 from nescio import FileError, InputError, Model, UnsupportedError, fit, load
-from nescio.compiled import traced
 from nescio.families import (
     BernoulliDropout,
     Block,
@@ -51,6 +50,7 @@ from nescio.laws import MatrixNormal as MatrixLaw
 from nescio.laws.law import Law
 from nescio.laws.site import Site
 from nescio.likelihoods import Gaussian as Noisy
+from nescio.machine import traced
 from nescio.nets import mlp
 from nescio.noise import Noise
 from nescio.rewritten import rewritten

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from nescio import narrow
 from nescio.again import again
-from nescio.compiled import built, silence, traced
+from nescio.machine import built, silence, traced
 from nescio.narrow import BACKWARD, FORWARD, Settings, apart, convolution, convolution_backward, grouped
 from nescio.nets import FilterResponseNorm
 from nescio.rewritten import rewritten

@@ -17,9 +17,10 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
-from nescio.compiled import VERSIONS, Version, confirm, machine_code, said
+from nescio.compiled import VERSIONS, confirm, said
 from nescio.handed import Draw, Handed, Recorder
 from nescio.infer.elbo import NegativeELBO
+from nescio.machine import Version, machine_code
 from nescio.native import single
 from nescio.noise import Noise
 

@@ -14,8 +14,9 @@ from torch import Tensor
 from torch.nn.modules.conv import _ConvNd
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
-from nescio.compiled import VERSIONS, recording, said, silence
+from nescio.compiled import VERSIONS, said
 from nescio.infer.elbo import NegativeELBO
+from nescio.machine import recording, silence
 from nescio.rounding import agree, rounding
 
 WARM = 3  # plain calls before one is recorded: libraries set themselves up in the first ones

@@ -26,7 +26,6 @@ import torch
 from torch import Tensor
 
 from nescio.batch import Batch
-from nescio.compiled import FEW
 from nescio.data.source import Source
 from nescio.infer.adapt import Moments, StepSize, identity
 from nescio.infer.hmc import State, adapt, summary
@@ -34,6 +33,7 @@ from nescio.infer.journey import stride
 from nescio.infer.leaf import leaf, leaf_anew
 from nescio.infer.sampler import Sampler
 from nescio.infer.tree import COUNTS, FATES, GOING, LEAVES, STATE, Told, Trees
+from nescio.machine import FEW
 from nescio.noise import Noise
 from nescio.posterior.posterior import Ends
 from nescio.target import Target

@@ -9,24 +9,23 @@ Chains are the leading axis everywhere: u is (chains, dim), densities are (chain
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from typing import Any, NamedTuple, final
+from functools import cached_property
+from typing import Any, final
 
 import torch
 from torch import Tensor
 from torch.func import vmap
-from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
+from torch.utils._pytree import tree_map
 
-from nescio.batch import Batch, Gradient, Move, take
-from nescio.compiled import Compiled, looped
+from nescio.batch import Batch, Move, take
+from nescio.compiled import Compiled
 from nescio.data.source import Source
-from nescio.errors import InputError, UnsupportedError
-from nescio.handed import Handed, Recorder
+from nescio.errors import InputError
 from nescio.laws.law import unvalidated
 from nescio.model import Model
 from nescio.network import Params
+from nescio.target.bound import Bound, evaluate, plain, run, train
 
 CHUNK = 4096  # rows at a time, where all data are summed over
 
@@ -106,19 +105,19 @@ class Target:
 
     def log_density(self, u: Tensor, batch: Batch) -> Tensor:
         """Of the unconstrained vector: Jacobian included, the temperature exact. (chains,)"""
-        return self._evaluate(u, batch, {}, jacobian=True, training=False)[0]
+        return self.tempered(u, batch, {}, jacobian=True, training=False)[0]
 
     def value_and_grad(self, u: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """`log_density` and its gradient, (chains,) and (chains, dim)."""
         shards = self.shards(batch)
         if shards == 1:
-            return self._run(evaluate, batch, True, [u], [])
+            return run(self, evaluate, batch, True, [u], [])
         value, gradient = u.new_zeros(len(u), dtype=torch.float64), torch.zeros_like(u)
         single = replace(self, most_rows=None)
         for i in range(shards):  # as even as can be, and the prior counts once
             rows = slice(i * self.size // shards, (i + 1) * self.size // shards)
             x, y = tree_map(lambda t, rows=rows: t[rows], (batch.x, batch.y))
-            part, slope = single._run(evaluate, batch._replace(x=x, y=y), i == 0, [u], [])
+            part, slope = run(single, evaluate, batch._replace(x=x, y=y), i == 0, [u], [])
             value, gradient = value + part, gradient + slope
         return value, gradient
 
@@ -138,61 +137,20 @@ class Target:
         steps where few do.
         """
         if self.code is None or self.shards(batch) > 1:
-            return looped(partial(move, Bound(self, batch, True)), until)([*chains, *shared], times or 1)
-        return self._run(move, batch, True, chains, shared, times, until)
+            return plain(move, Bound(self, batch, True), [*chains, *shared], times, until)
+        return run(self, move, batch, True, chains, shared, times, until)
 
     def shards(self, batch: Batch) -> int:
         """In how many parts the rows of a gradient are summed up."""
         return 1 if batch.own or self.most_rows is None else -(-self.size // self.most_rows)
 
-    def _run(
-        self,
-        move: Move,
-        batch: Batch,
-        prior: bool,
-        chains: Sequence[Tensor],
-        shared: Sequence[Tensor],
-        times: int | None = None,
-        until: int | None = None,
-    ) -> Any:
-        if self.code is None:
-            return move(Bound(self, batch, prior), *chains, *shared)
-        data, form = tree_flatten((batch.x, batch.y))
-        own = [*([] if self.rest is None else [self.rest]), *(data if batch.own else [])]
-        others = [] if batch.own else data
-        key = (move, batch.weight, batch.own, prior)
-        if key not in self.code:
-            Bound(self, batch, prior).check()  # before tracing, which knows no numbers
-            counts = (len(chains), len(own), len(shared), len(others))
-
-            def function(*tensors: Tensor) -> tuple[Tensor, ...]:
-                first, mine, given, rows = split(tensors, counts)
-                target = self if self.rest is None else replace(self, rest=mine[0])
-                x, y = tree_unflatten(list(rows if rows else mine[-len(data) :]), form)
-                drawn = tensors[sum(counts) :]
-                with Handed(iter(drawn)) if drawn else nullcontext():
-                    bound = Bound(replace(target, code=None), batch._replace(x=x, y=y), prior)
-                    return tuple(move(bound, *first, *given))
-
-            recorder, refused = Recorder(), None
-            if self.model.likelihood.estimated:  # what it draws by itself is to be handed in
-                try:
-                    with self.model.noise(0, "recorded").scope(), recorder:
-                        function(*chains, *own, *shared, *others)
-                except NotImplementedError as error:  # dropout, say
-                    refused = str(error)
-            self.code.setdefault(key, Compiled(function, recorder.draws, refused, self.compiler))
-        if self.code[key].refused:
-            return looped(partial(move, Bound(self, batch, prior)), until)([*chains, *shared], times or 1)
-        return self.code[key]([*chains, *own], [*shared, *others], times, until)
-
     def log_posterior(self, u: Tensor, batch: Batch, statistics: Params) -> tuple[Tensor, Params]:
         """Of the values, in weight space: no Jacobian; the network in training mode. Also the statistics (buffers) after it."""
-        return self._evaluate(u, batch, statistics, jacobian=False, training=True)
+        return self.tempered(u, batch, statistics, jacobian=False, training=True)
 
     def train(self, u: Tensor, batch: Batch, statistics: Params) -> tuple[Tensor, Tensor, Params]:
         """`log_posterior`, its gradient, and the statistics after it."""
-        value, gradient, *after = self._run(train, batch, True, [u, *statistics.values()], [])
+        value, gradient, *after = run(self, train, batch, True, [u, *statistics.values()], [])
         return value, gradient, dict(zip(statistics, after, strict=True))
 
     def log_joint(self, theta: Tensor, statistics: Params) -> Tensor:
@@ -214,7 +172,7 @@ class Target:
             total += self.model.log_prob(params, x, y).double().sum(1).cpu()
         return total.to(theta)
 
-    def _evaluate(
+    def tempered(
         self, u: Tensor, batch: Batch, statistics: Params, jacobian: bool, training: bool, prior: bool = True
     ) -> tuple[Tensor, Params]:
         model, temperature = self.model, self.temperature
@@ -248,57 +206,6 @@ class Target:
     def _each(self, function: Callable[[Tensor], Tensor], stacked: Tensor) -> Tensor:
         with unvalidated():
             return vmap(function)(stacked) if len(stacked) > 1 else function(stacked[0])[None]
-
-
-class Bound(NamedTuple):
-    """A target on one batch, as moves see it: a Gradient."""
-
-    target: Target
-    batch: Batch
-    prior: bool  # whether it counts here: rows in shards have it once
-
-    def __call__(self, u: Tensor) -> tuple[Tensor, Tensor]:
-        """Log density and gradient."""
-        if self.target.shards(self.batch) > 1:
-            return self.target.value_and_grad(u, self.batch)
-        return self.gradient(u, {}, training=False)[:2]
-
-    def gradient(self, u: Tensor, statistics: Params, training: bool) -> tuple[Tensor, Tensor, Params]:
-        self.check()
-        # written down once: a compiler that melts it into its uses would work it out again for every row of the data
-        u = u.detach().as_strided(u.shape, u.stride()).requires_grad_()
-        if training:
-            value, after = self.target.log_posterior(u, self.batch, statistics)
-        else:
-            value, after = self.target._evaluate(u, self.batch, {}, jacobian=True, training=False, prior=self.prior)
-        (gradient,) = torch.autograd.grad(value.sum(), u)
-        return value.detach(), gradient, {name: b.detach() for name, b in after.items()}
-
-    def check(self) -> None:
-        if self.target.model.network.recomputes(take(self.batch.x) if self.batch.own else self.batch.x):
-            raise UnsupportedError(
-                "a network must not be called again on the way back, when its weights are others",
-                "torch.utils.checkpoint in it",
-                "switch it off (rows are summed in parts where memory is short), or use VI",
-            )
-
-
-def evaluate(gradient: Gradient, u: Tensor) -> tuple[Tensor, Tensor]:
-    """The move that goes nowhere."""
-    return gradient(u)
-
-
-def train(bound: Bound, u: Tensor, *buffers: Tensor) -> tuple[Tensor, ...]:
-    """Log density in training mode, its gradient, and the buffers after it."""
-    names = [name for name, _ in bound.target.model.network.net.named_buffers()]
-    value, gradient, after = bound.gradient(u, dict(zip(names, buffers, strict=True)), training=True)
-    return value, gradient, *(after[name] for name in names)
-
-
-def split(tensors: Sequence[Tensor], counts: Sequence[int]) -> list[Sequence[Tensor]]:
-    """One sequence as several, of these lengths."""
-    ends = [sum(counts[: i + 1]) for i in range(len(counts))]
-    return [tensors[end - count : end] for end, count in zip(ends, counts, strict=True)]
 
 
 def check(model: Model, source: Source) -> None:
