@@ -20,7 +20,7 @@ lint: $(READY)
 	$(BIN)/pyrefly check
 
 nightly: $(READY)
-	$(BIN)/python -m pytest -m nightly tests
+	$(BIN)/python -m pytest -m nightly --keep reproduce/results tests
 
 # The docs site, in build/site, and the scoreboard, from the kept results.
 docs: $(READY)

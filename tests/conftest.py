@@ -7,12 +7,22 @@ from pathlib import Path
 
 import pytest
 import torch
+from night import Night
 
 ROOT = Path(__file__).resolve().parent.parent
 TRUTH = Path(os.environ.get("NESCIO_TRUTH", ROOT.parent / "shared" / "truth"))
 DATA = Path(os.environ.get("NESCIO_DATA", ROOT.parent / "shared" / "data"))
 
 torch.set_num_threads(1)  # two workers share two cores
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--keep", metavar="FOLDER", help="where what the nightly tier found is written down")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if folder := config.getoption("--keep"):
+        config.pluginmanager.register(Night(Path(folder)))
 
 
 @pytest.fixture(autouse=True)
