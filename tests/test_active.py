@@ -18,6 +18,7 @@ from nescio.active import (
     BALD,
     Acquisition,
     BatchBALD,
+    Learning,
     MaxEntropy,
     MeanStd,
     Random,
@@ -175,6 +176,24 @@ def classifier() -> Model:
 
 
 TRAIN = 2 * MAP(epochs=2, batch_size=4)
+
+
+def test_a_method_with_a_function_resumes_in_another_process(tmp_path: Path) -> None:
+    """Where a function lies in memory is no part of a run; what it does is."""
+    x, y = moons()
+
+    def run(weight_decay: float) -> Learning:
+        def optimizer(params: list[Tensor], lr: float) -> torch.optim.Optimizer:
+            return torch.optim.SGD(params, lr, weight_decay=weight_decay)
+
+        method = MAP(epochs=1, optimizer=optimizer)
+        return learn(
+            classifier(), x, y, method, BALD(), folder=tmp_path, start=balanced(y, 2), batch=3, rounds=1, draws=2
+        )
+
+    assert torch.equal(run(0.0).rows, run(0.0).rows)
+    with pytest.raises(FileError, match="a folder belongs to one run"):
+        run(0.1)
 
 
 def test_the_loop_owns_the_pool_and_resumes_after_a_kill(tmp_path: Path) -> None:

@@ -181,13 +181,11 @@ def test_truth_resumes_and_keeps_to_its_budget(truth: Path, tmp_path: Path, monk
         scored.append(reproduce.labelled(path.stem, name, device))
         own = {
             "row": scored[-1],
-            "n": chains * reproduce.DRAWS,
-            "bounds": {},
-            "shift": 0.0,
             "settings": repr(reproduce.METHODS[name]),
-            "right": True,
+            **reproduce.judged({"ours": 0.0, "sd_error": 0.0, "shift": 0.0}, chains * reproduce.DRAWS, estimated=True),
+            "n": chains * reproduce.DRAWS,
         }
-        return own | {"ours": 0.0, "sd_error": 0.0, "seconds": 0.0, "acceptance": 1.0, "made": reproduce.origin()}
+        return own | {"seconds": 0.0, "acceptance": 1.0, "made": reproduce.origin()}
 
     monkeypatch.setattr(reproduce, "score", score)
     arguments = ["--truth", str(truth), "--out", str(tmp_path), "--chains", "7"]

@@ -39,7 +39,7 @@ from nescio.infer import (
     driver,
     resume,
 )
-from nescio.infer.folder import NAME
+from nescio.infer.folder import NAME, signature
 from nescio.infer.method import Method
 from nescio.laws import Normal
 from nescio.likelihoods import Gaussian
@@ -357,6 +357,14 @@ def test_another_function_is_another_method(tmp_path: Path) -> None:
         with pytest.raises(FileError, match="method"):
             fit(model, data, other, folder=tmp_path)
     assert_same(fit(model, data, falling(1e-4), folder=tmp_path), first)
+    assert " at 0x" not in first.info["method"]
+
+
+def test_a_function_in_a_partial_is_seen() -> None:
+    def bound(h: float) -> SGLD:
+        return SGLD(step_size=partial(lambda k, t: h * k, 2.0))
+
+    assert signature(bound(1e-4)) == signature(bound(1e-4)) != signature(bound(2e-4))
 
 
 def test_rows_that_are_drawn_anew_are_not_compared(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from nescio.active.acquisition import Acquisition, expect_fits
 from nescio.active.pool import Oracle, Pool
 from nescio.errors import FileError, InputError
 from nescio.evaluation.metrics import evaluate
-from nescio.infer.folder import made
+from nescio.infer.folder import made, signature
 from nescio.infer.method import Method, fit
 from nescio.model import Model
 from nescio.network import rows
@@ -76,7 +76,7 @@ def learn(
     expect_seen(labels, test)
     name = {"pool": size, "start": own.chosen.tolist(), "batch": batch, "seed": seed, "draws": draws}
     by_size = (lambda n: method) if isinstance(method, Method) else method
-    name |= {"acquire": repr(acquire), "method": repr(by_size(len(own.chosen))), "candidates": candidates}
+    name |= {"acquire": signature(acquire), "method": signature(by_size(len(own.chosen))), "candidates": candidates}
     place = None if folder is None else made(os.fspath(folder))
     with locked(place) if place is not None else nullcontext():
         own, history = resumed(place, own, name)

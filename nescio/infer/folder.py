@@ -31,13 +31,18 @@ def identity(target: Target, method: object, seed: int, compile: bool | None) ->
         "weights": digest([*network.weights().values(), *network.statistics().values()]),
         "dtype": str(network.like.dtype),
         "device": network.like.device.type,
-        "method": ", ".join([spelled(method), *coded(method)]),
+        "method": signature(method),
         "seed": seed,
         "compile": compile,
         "temperature": target.temperature,
         "rows": target.source.size,
         "data": sampled(target.source),
     }
+
+
+def signature(method: object) -> str:
+    """A method in a form that is the same in another process: what it says, and what functions in it do."""
+    return ", ".join([spelled(method), *coded(method)])
 
 
 def sampled(source: Source) -> str:

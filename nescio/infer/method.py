@@ -28,6 +28,7 @@ from nescio.errors import InputError
 from nescio.infer.device import usable
 from nescio.infer.folder import claimed, identity
 from nescio.laws import Laplace
+from nescio.laws.fingerprint import spelled
 from nescio.model import Model
 from nescio.noise import Noise
 from nescio.posterior.draws import Draws
@@ -229,7 +230,7 @@ def fit(
     first = given.rows(torch.arange(1))[0]
     if isinstance(first, torch.Tensor):  # the form of an input, for posterior.compile()
         posterior.info["input"] = {"shape": list(first.shape[1:]), "dtype": str(first.dtype).removeprefix("torch.")}
-    posterior.info.update(method=repr(method), seed=seed, temperature=float(temperature), rows=given.size)
+    posterior.info.update(method=spelled(method), seed=seed, temperature=float(temperature), rows=given.size)
     posterior.info.update(seconds=round(time.perf_counter() - began, 3), device=str(where))
     return posterior
 

@@ -9,7 +9,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import is_dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from types import CodeType, FunctionType
 
 import torch
@@ -28,7 +28,9 @@ def coded(value: object) -> list[str]:
         closed = [cell.cell_contents for cell in value.__closure__ or ()]
         said = [*told(value.__code__), spelled(value.__defaults__), spelled(closed), *coded(closed)]
         return [hashlib.sha256("\n".join(said).encode()).hexdigest()[:16]]
-    if is_dataclass(value) and not isinstance(value, type):
+    if isinstance(value, partial):
+        value = [value.func, value.args, value.keywords]
+    elif is_dataclass(value) and not isinstance(value, type):
         value = list(vars(value).values())
     elif isinstance(value, dict):
         value = list(value.values())

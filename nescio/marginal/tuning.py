@@ -23,6 +23,7 @@ from nescio.data.source import source
 from nescio.errors import InputError
 from nescio.infer.curvature.prior import inside
 from nescio.infer.method import Method, On, Progress, Repeat, Run, Start, Then
+from nescio.laws.fingerprint import spelled
 from nescio.laws.variable import Reading, Variable
 from nescio.marginal.learned import RANGE, Numbers, freed, learned, named, of_likelihood, values_of
 from nescio.marginal.mode import AtMode
@@ -87,7 +88,7 @@ def tune(
     tuned = {name: value.tolist() if value.numel() > 1 else float(value) for name, value in best.items()}
     found = {"tuned": tuned, "evidence": [*trace, round(after, 6)], "settled": after - before < tolerance}
     result = Mixture(parts, {**posterior.info}) if isinstance(posterior, Mixture) else parts[0]
-    result.info.update(found, method=repr(method), seed=seed, temperature=1.0, rows=given.size)
+    result.info.update(found, method=spelled(method), seed=seed, temperature=1.0, rows=given.size)
     result.info.update(seconds=round(time.perf_counter() - began, 3), device=str(model.network.like.device))
     return result
 
