@@ -26,7 +26,9 @@ class Night:
             ours = None if report.skipped else float(report.passed)
             self.rows.append({**row, "ours": ours, "seconds": round(report.duration, 1)})
 
-    def pytest_sessionfinish(self) -> None:
+    def pytest_sessionfinish(self, exitstatus: int) -> None:
+        if exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+            return  # a night that was cut short says nothing
         from test_nightly import SEED
 
         sys.path.insert(0, str(REPRODUCE))
