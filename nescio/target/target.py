@@ -175,6 +175,7 @@ class Target:
     def tempered(
         self, u: Tensor, batch: Batch, statistics: Params, jacobian: bool, training: bool, prior: bool = True
     ) -> tuple[Tensor, Params]:
+        """What the others are made of: log p_T(u | D), or log p_T(θ | D) without the Jacobian; and the buffers after it."""
         model, temperature = self.model, self.temperature
 
         def one(v: Tensor, x: Any, y: Any, buffers: Params) -> tuple[Tensor, Params]:
