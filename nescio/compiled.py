@@ -55,6 +55,8 @@ class Compiled:
         """`chains`: what has a leading axis of chains; so has every result. `others`: what all of them share.
         `times`: so often, the results of one call in the place of the first arguments of the next. `until`: that result is true of
         chains that go on; where few do, the others may wait for a call of their own. Not on a GPU, whose turns are all made."""
+        if not len(chains[0]):
+            return looped(self.function, until)([*chains, *others, *(draw() for draw in self.draws)], times or 1)
         own = self.chainwise(chains, others, times is not None, until)
         if own is not None:
             return own(chains, others, times or 1)

@@ -20,6 +20,7 @@ from torch.fx import GraphModule
 from nescio.again import again
 from nescio.rewritten import rewritten
 from nescio.rounding import unit
+from nescio.tracing import trace
 
 FEW = 4  # of so many chains one is left, or fewer: a narrower version serves those better
 Function = Callable[..., tuple[Tensor, ...]]
@@ -71,10 +72,8 @@ def silence() -> Iterator[None]:
 
 def traced(function: Function, inputs: Sequence[Tensor], table: dict[Any, Callable[..., Any]]) -> GraphModule:
     """`table`: operations that are to be written in other words."""
-    from torch.fx.experimental.proxy_tensor import make_fx
-
     cuda = inputs[0].is_cuda
-    graph = make_fx(function, decomposition_table=table)(*inputs)
+    graph = trace(function, inputs, table)
     for node in graph.graph.nodes:
         constant = getattr(graph, node.target) if node.op == "get_attr" else None
         if cuda and isinstance(constant, Tensor):

@@ -77,6 +77,8 @@ def vector_products(a: Tensor, b: Tensor) -> Any:
 
 
 def vector_product(a: Tensor, b: Tensor) -> Any:
+    if not a.is_floating_point():
+        return NotImplemented  # sums of small whole numbers are of large ones
     if a.shape[1] == 1:
         return a * b
     if b.shape[1] == 1:

@@ -69,4 +69,4 @@ def agree(a: Sequence[Tensor], b: Sequence[Tensor], eps: float, shaken: Sequence
 def size(x: Tensor) -> float:
     """Of its largest finite number."""
     sound = x[x.isfinite()]
-    return float(sound.abs().max()) if sound.numel() and x.is_floating_point() else 0.0
+    return float(sound.detach().abs().max()) if sound.numel() and x.is_floating_point() else 0.0

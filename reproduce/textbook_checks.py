@@ -39,14 +39,14 @@ def largest(x: np.ndarray) -> float:
     return float(np.abs(x).max())
 
 
-def paths_checks(numbers: Numbers) -> Iterator[Check]:
+def paths_checks(numbers: Numbers, figure: str = "paths") -> Iterator[Check]:
     for name in TITLES:
         z, gap, steps = numbers[f"{name}_z"], float(numbers[f"{name}_mismatch"]), len(numbers[f"{name}_took"])
         yield Check(
-            f"paths, {name}", "largest |z| of moments against quadrature", largest(z), 0, Z, int(numbers["many"])
+            f"{figure}, {name}", "largest |z| of moments against quadrature", largest(z), 0, Z, int(numbers["many"])
         )
         yield Check(
-            f"paths, {name}", "distance of a state from its proposal or the one before", gap, 0, ROUNDING, steps
+            f"{figure}, {name}", "distance of a state from its proposal or the one before", gap, 0, ROUNDING, steps
         )
 
 

@@ -2,7 +2,8 @@
 
     python reproduce/textbook_posteriors.py [--quick] [--out docs/figures] [--results FOLDER] [NAME ...]
 
-`paths` shows Metropolis, Langevin and Hamiltonian proposals on one curved density; `predictive` the posterior predictive of a small
+`paths` shows Metropolis, Langevin and Hamiltonian proposals on one curved density of two weights, `walks` the same on one weight;
+`predictive` the posterior predictive of a small
 network under w ~ N(0, σ² = 5), σ₀ ~ Gamma(1/2, 1); `modes` posteriors over two weights with draws on them. What an exact grid knows is
 held to |z| <= 6.11, with independent chains as replicates (textbook_checks.py; about once in 1e9 by chance). Each figure is saved as SVG
 with its values as CSV beside it, the checks as JSON. With --quick chains are too short to have mixed, and whether they have is left open.
@@ -14,6 +15,7 @@ import argparse
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +24,7 @@ from evidence import RESULTS, origin, write
 from textbook_checks import Check, Numbers, modes_checks, paths_checks, predictive_checks
 
 from nescio.report import save
-from nescio.report.figures import modes, paths, predictive
+from nescio.report.figures import modes, paths, predictive, walks
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -55,6 +57,17 @@ FIGURES = {
         paths_checks,
         {"looks": 40, "draws": 50, "many": 400, "steps": 500},
         REGIONS,
+    ),
+    "walks": Entry(
+        ("002-19", "002-20", "002-22"),
+        "after Neal (2011)",
+        "Three panels show a density with two hills, the histogram of many chains on its exact curve, and below the way of one chain "
+        "over its evaluations, downwards. A random walk shuffles about one hill and crosses now and then; Langevin steps lean uphill; "
+        "Hamiltonian paths swing through the valley from hill to hill, and hardly one is refused.",
+        walks.walks_data,
+        walks.draw_walks,
+        partial(paths_checks, figure="walks"),
+        {"looks": 40, "many": 400, "steps": 500},
     ),
     "predictive": Entry(
         ("002-1",),

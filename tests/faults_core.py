@@ -397,11 +397,11 @@ def one_shuffle(patch: pytest.MonkeyPatch) -> None:
 
 
 def everything_moves(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(MAP, "moves", lambda self, prior: prior.mask(lambda variable: True))
+    patch.setattr(MAP, "moves", lambda self, prior, only=None: prior.mask(lambda variable: True))
 
 
 def nothing_learned_moves(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(MAP, "moves", lambda self, prior: prior.mask(lambda variable: variable.random))
+    patch.setattr(MAP, "moves", lambda self, prior, only=None: prior.mask(lambda variable: variable.random))
 
 
 def last_epoch(patch: pytest.MonkeyPatch) -> None:

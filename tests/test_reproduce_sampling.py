@@ -27,7 +27,7 @@ from nescio.likelihoods import Gaussian
 from nescio.model import Model
 from nescio.noise import Noise
 from nescio.posterior.draws import Draws
-from nescio.report.figures import banana, modes, paths, predictive, regions
+from nescio.report.figures import banana, modes, paths, predictive, regions, walks
 from nescio.target import Target
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -103,17 +103,19 @@ def test_moments_against_quadrature_see_a_wrong_sampler() -> None:
         assert np.abs(regions.moments_z(grid, one_mode, modes.quantities(name))).max() > Z
 
 
+@pytest.mark.parametrize("weights", [1, 2])
 @pytest.mark.parametrize("name", ["metropolis", "langevin", "hamiltonian"])
-def test_shown_proposals_are_those_of_the_sampler(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shown_proposals_are_those_of_the_sampler(name: str, weights: int, monkeypatch: pytest.MonkeyPatch) -> None:
     method, noise = paths.samplers()[name], Noise(3, dtype=torch.float64)
-    found = banana.walk(method, 30, noise)
+    place = (banana.banana(), banana.START) if weights == 2 else (banana.hills(), walks.START)
+    found = banana.walk(method, *place, 30, noise)
     assert found["mismatch"] < 1e-12
     assert found["points"].shape[1] == found["lengths"].sum() >= 30
     repeated = (found["states"][:, 1:] == found["states"][:, :-1]).all(0)
     assert np.array_equal(repeated, found["took"] == 0)
     honest = banana.proposed
     monkeypatch.setattr(banana, "proposed", lambda *a: honest(*a[:-1], a[-1].at("other")))  # planted: other noise
-    assert banana.walk(method, 30, noise)["mismatch"] > 0.01
+    assert banana.walk(method, *place, 30, noise)["mismatch"] > 0.01
 
 
 def test_regions_hold_what_they_say() -> None:

@@ -175,7 +175,7 @@ def check_law(sampler: Stochastic, temperature: float = 1.0, n: int = N) -> None
     assert_mixture(posterior.ends().theta, each, mean, covariance)
 
 
-FROZEN = RMSprop(decay=1.0, eps=EPS)
+FROZEN = RMSprop(decay=math.nextafter(1.0, 0.0), eps=EPS)  # to the last bit
 
 
 def sgld(h: float = 0.05, precondition: RMSprop | None = None) -> SGLD:

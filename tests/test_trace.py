@@ -190,7 +190,7 @@ def check_verdict() -> None:
     count = int(posterior.trace["divergent"].sum())
     told = posterior.info["mixing"]
     assert count > 0 and told["divergences"] == count
-    assert f"divergences must be 0; got {count}; use a smaller step size or reparameterise" in told["problems"]
+    assert any(problem.startswith(f"divergences must be 0; got {count}; take smaller") for problem in told["problems"])
     assert told["ebfmi"] == pytest.approx(float(d.ebfmi(posterior.trace["energy"]).min()))
     slow = posterior.trace["energy"].clone()
     slow[1] = Noise(3, dtype=torch.float64).normal(60).cumsum(0)

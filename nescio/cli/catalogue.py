@@ -13,7 +13,7 @@ ROOMS = {
     "methods": "methods: --method, combined by a >> b, n * a, a.on('pattern')",
     "families": "families, for VI(...)",
     "structures": "structures, for Laplace(...)",
-    "schedules": "schedules, for schedule=...",
+    "schedules": "schedules, for schedule=..., step_size=Cycles(...) and precondition=RMSprop(...)",
     "laws": "laws: --prior, numbers of laws and of likelihoods",
     "likelihoods": "likelihoods: --likelihood",
     "nets": "networks: --net; inputs, outputs, channels and size are those of the data",

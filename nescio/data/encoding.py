@@ -61,7 +61,9 @@ class Encoding:
                 inputs.append(Numbers(column.name, float(known.mean()), varies, marked))
             elif len(values := tuple(sorted(set(known)))) > MOST_CATEGORIES:
                 must = f"{file}: text column {plain(column.name)} must have at most {MOST_CATEGORIES} categories"
-                raise InputError(must, str(len(values)), "leave the column out, or merge categories")
+                raise InputError(
+                    must, str(len(values)), "leave the column out (ignore=, --ignore), or merge categories"
+                )
             else:
                 inputs.append(Categories(column.name, values, marked))
         if not inputs:

@@ -113,7 +113,11 @@ def read_table(
         rows = ", ".join(str(records.first + i) for i in where[:5]) + (", ..." if len(where) > 5 else "")
         if not drop_missing_targets:
             must = f"{records.at(int(where[0]), names[0])}: every row must have its target"
-            raise InputError(must, f"{len(where)} without (rows {rows})", "fill them in, or drop_missing_targets=True")
+            raise InputError(
+                must,
+                f"{len(where)} without (rows {rows})",
+                "fill them in, or drop_missing_targets=True (--drop-missing)",
+            )
         notes.append(f"{len(where)} rows without a target dropped (rows {rows})")
         if len(where) > records.count - least:
             got = f"{records.count - len(where)}"

@@ -70,5 +70,5 @@ def _whole(records: Records, column: Column) -> np.ndarray:
     wrong = np.flatnonzero(~column.missing & ((values != np.round(values)) | (np.abs(values) >= 2**53)))
     if wrong.size:
         must = f"{records.at(int(wrong[0]), column.name)}: a class must be text or a whole number"
-        raise InputError(must, str(values[wrong[0]]), "leave as_classes out for a numeric target")
+        raise InputError(must, str(values[wrong[0]]), "leave as_classes (--classes) out for a numeric target")
     return np.array(["" if np.isnan(value) else str(int(value)) for value in values], dtype=object)

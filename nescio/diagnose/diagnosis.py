@@ -96,7 +96,8 @@ def diagnose(x: Array, *, divergent: Array | int | None = None, energy: Array | 
     if chains < 2:
         problems.append(sentence("chains must be 2 or more to agree", "1", "run 4 from different starts"))
     if count:
-        problems.append(sentence("divergences must be 0", str(count), "use a smaller step size or reparameterise"))
+        remedy = "take smaller steps (where they adapt, by a higher acceptance such as 0.95) or reparameterise"
+        problems.append(sentence("divergences must be 0", str(count), remedy))
     if fraction is not None:
         problems += restless(fraction)
     return Diagnosis(chains, draws, rhat, bulk, tail, error, count, fraction, tuple(problems))

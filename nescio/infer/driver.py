@@ -38,9 +38,8 @@ RECORDED = 200  # gradients: what it takes to have a GPU's kernels recorded is t
 def drive(method: Iterative, target: Target, start: Start, run: Run) -> Posterior:
     target = method.view(target, run.noise)
     ends = start.ends if start.ends is not None else method.begin(target.model, start, run.noise)
-    mask = method.moves(target.model.prior)
+    mask = method.moves(target.model.prior, target.only)
     if target.only is not None:
-        mask = mask & target.only
         target = replace(target, centred=True)  # non-centred, a fixed weight would follow a scale that moves
         if start.ends is None:  # what stays fixed stays where the network has it
             own = from_network(target.model, Start(start.chains), run.noise).theta
@@ -81,6 +80,7 @@ def drive_block(
         if record.step:
             state = method.thaw(record.tree, state)
         step, stop = record.step, False
+        method.sound(state, step)
         while step < total and not stop:
             epoch, position = divmod(step, per_epoch)
             if batch < target.size and (order is None or position == 0):
@@ -104,8 +104,11 @@ def drive_block(
             if record.due(stop or step == total):  # one that stops early has no step left, either
                 record.code, _ = made(target, began)
                 record.save(total if stop else step, method.freeze(state))
-            if run.progress is not None and (time.monotonic() - told > 0.1 or step == total):
-                told = time.monotonic()
+            if time.monotonic() - told < 0.1 and step < total:
+                continue
+            told = time.monotonic()
+            method.sound(state, step)
+            if run.progress is not None:
                 done = int(1000 * (share[0] + share[1] * step / total))
                 run.progress(Progress(type(method).__name__, done, 1000, summary(record.infos)))
         record.code, changed = made(target, began)

@@ -26,6 +26,7 @@ B = 0.1931833275037836  # McLachlan (1995): the smallest error among five-stage 
 COLUMNS, ROWS = 256, 64  # of a trace: as many coordinates and chains tell how fast a chain forgets
 # steps of one size in the warm-up, few of those averaged over; steps until a size is about right
 STRETCH, FINDING = 8, 104
+TRACE = 2000  # steps of the warm-up, at most, that are looked at together: however long it is, no more memory
 
 
 class Point(NamedTuple):
@@ -182,7 +183,7 @@ class Plan(NamedTuple):
     @staticmethod
     def of(warmup: int) -> Plan:
         at = [round(part * warmup) for part in (0.3, 0.45, 0.7, 0.8, 0.9)]
-        return Plan(at[0], (at[1], at[2]), (at[3], at[4]))
+        return Plan(at[0], (at[1], at[2]), (max(at[3], at[4] - TRACE), at[4]))
 
     def renews(self, step: int) -> bool:
         """Whether another step size may be taken after so many steps: at once where one has to be found, later now and then."""

@@ -37,8 +37,8 @@ class Iterative(Method):
         """The target as this method sees it: centred or not, some data held out."""
 
     @abstractmethod
-    def moves(self, prior: Prior) -> Tensor:
-        """Which entries of the vector it can move, as a mask; refuses a prior that it cannot handle."""
+    def moves(self, prior: Prior, only: Tensor | None = None) -> Tensor:
+        """Which entries of the vector it moves, of those that may, as a mask; refuses a prior that it cannot handle."""
 
     @abstractmethod
     def begin(self, model: Model, start: Start, noise: Noise) -> Ends:
@@ -91,6 +91,9 @@ class Iterative(Method):
     def finished(self, state: Any) -> bool:
         """Whether to stop early."""
 
+    def sound(self, state: Any, step: int) -> None:
+        """Raises where no chain can go on from this State, which so many steps led to."""
+
     def remember(self, infos: list[Any], step: int, info: Any) -> None:
         """Adds to the Infos that the result is made of what this step had to say."""
         infos.append(info)
@@ -99,8 +102,8 @@ class Iterative(Method):
     def posterior(self, target: Target, states: Sequence[Any], infos: Sequence[Any]) -> Posterior:
         """From what was kept to the result, for one block of chains."""
 
-    def suits(self, model: Model) -> None:
-        self.moves(model.prior)
+    def suits(self, model: Model, only: Tensor | None = None) -> None:
+        self.moves(model.prior, only)
 
     def run(self, target: Target, start: Start, run: Run) -> Posterior:
         return drive(self, target, start, run)

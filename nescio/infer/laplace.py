@@ -61,7 +61,7 @@ class Laplace(Method):
             got, remedy = f"{start.chains} of {self!r}", f"write {start.chains} * (MAP() >> {self!r})"
             raise InputError("replicas of Laplace need modes of their own", got, remedy)
         ends = from_network(target.model, start, run.noise) if start.ends is None else start.ends
-        movable(target.model.prior, "Laplace")  # refuses what is discrete
+        movable(target.model.prior, target.only, "Laplace")  # refuses what is discrete
         index = places(target.model.prior, target.only, "Laplace")
         if not index:
             must, got = "Laplace needs a weight to be uncertain about", "none left"

@@ -96,8 +96,8 @@ class MAP(Iterative):
     def view(self, target: Target, noise: Noise) -> Target:
         return set_aside(replace(target, centred=True), self.hold_out, noise)
 
-    def moves(self, prior: Prior) -> Tensor:
-        return movable(prior, "MAP")
+    def moves(self, prior: Prior, only: Tensor | None = None) -> Tensor:
+        return movable(prior, only, "MAP")
 
     def gradients(self) -> float:
         return 1.0

@@ -84,8 +84,9 @@ class Method(ABC):
     @abstractmethod
     def run(self, target: Target, start: Start, run: Run) -> Posterior: ...
 
-    def suits(self, model: Model) -> None:  # noqa: B027 (most methods suit all models)
-        """Raises where method and model do not go together: asked of all parts of a method before the first of them runs."""
+    def suits(self, model: Model, only: torch.Tensor | None = None) -> None:  # noqa: B027 (most methods suit all models)
+        """Raises where method and model do not go together: asked of all parts of a method before the first of them runs.
+        `only`: the entries of the vector that may move at all."""
 
     def then(self, after: Method) -> Method:
         return Then(self, after)
@@ -125,9 +126,13 @@ class Then(Method):
     def __post_init__(self) -> None:
         expect_method(self.second, "what follows >>")
 
-    def suits(self, model: Model) -> None:
-        self.first.suits(model)
-        self.second.suits(model)
+    def __repr__(self) -> str:
+        second = f"({self.second!r})" if isinstance(self.second, Then) else repr(self.second)
+        return f"{self.first!r} >> {second}"
+
+    def suits(self, model: Model, only: torch.Tensor | None = None) -> None:
+        self.first.suits(model, only)
+        self.second.suits(model, only)
 
     def run(self, target: Target, start: Start, run: Run) -> Posterior:
         before = self.first.run(target, start, run.at("first"))
@@ -149,8 +154,11 @@ class Repeat(Method):
         if not isinstance(self.n, int) or isinstance(self.n, bool) or self.n < 1:
             raise InputError("the number of replicas is a whole number of at least 1", repr(self.n), "write 5 * MAP()")
 
-    def suits(self, model: Model) -> None:
-        self.method.suits(model)
+    def __repr__(self) -> str:
+        return f"{self.n} * {bracketed(self.method)}"
+
+    def suits(self, model: Model, only: torch.Tensor | None = None) -> None:
+        self.method.suits(model, only)
 
     def run(self, target: Target, start: Start, run: Run) -> Posterior:
         return self.method.run(target, start.times(self.n), run)
@@ -164,16 +172,28 @@ class On(Method):
     method: Method
     pattern: str | tuple[str, ...] | Selection
 
-    def suits(self, model: Model) -> None:
-        self.method.suits(model)
+    def __repr__(self) -> str:
+        patterns = self.pattern if isinstance(self.pattern, tuple) else (self.pattern,)
+        return f"{bracketed(self.method)}.on({', '.join(map(repr, patterns))})"
+
+    def suits(self, model: Model, only: torch.Tensor | None = None) -> None:
+        self.method.suits(model, only if isinstance(self.pattern, Selection) else self.within(model, only))
 
     def run(self, target: Target, start: Start, run: Run) -> Posterior:
         if isinstance(self.pattern, Selection):
             return self.pattern.run(self.method, target, start, run)
+        return self.method.run(replace(target, only=self.within(target.model, target.only)), start, run)
+
+    def within(self, model: Model, only: torch.Tensor | None) -> torch.Tensor:
+        """What the patterns leave of the entries that may move."""
         patterns = (self.pattern,) if isinstance(self.pattern, str) else self.pattern
-        mask = torch.stack([target.model.prior.slots(pattern) for pattern in patterns]).any(0)
-        only = mask if target.only is None else mask & target.only
-        return self.method.run(replace(target, only=only), start, run)
+        assert not isinstance(patterns, Selection)
+        mask = torch.stack([model.prior.slots(pattern) for pattern in patterns]).any(0)
+        return mask if only is None else mask & only
+
+
+def bracketed(method: Method) -> str:
+    return f"({method!r})" if isinstance(method, Then | Repeat) else repr(method)
 
 
 def expect_method(method: object, what: str) -> None:
@@ -208,6 +228,10 @@ def fit(
     `compile`: gradients as machine code, which takes seconds to make; by default where a run is long enough to gain by it.
     """
     expect_method(method, "method")
+    if not isinstance(model, Model):
+        raise InputError(
+            "fit takes a Model", type(model).__name__, "write Model(net, Normal(0, 1), Gaussian(Learned(1.0)))"
+        )
     if not (isinstance(temperature, Real) and 0 < temperature < math.inf):
         raise InputError(
             "the temperature must be a positive number", repr(temperature), "1 is the posterior, below 1 is colder"

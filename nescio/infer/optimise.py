@@ -59,17 +59,21 @@ def set_aside(target: Target, hold_out: float, noise: Noise) -> Target:
     return replace(target, source=kept, held=held)
 
 
-def movable(prior: Prior, who: str) -> Tensor:
+def movable(prior: Prior, only: Tensor | None, who: str) -> Tensor:
     """What is random, and the likelihood's learned numbers: one inside the law of its noise is a prior's, and stays."""
-    discrete = [variable.name for variable in prior.variables if variable.discrete]
-    if discrete:
-        raise UnsupportedError(
-            f"{who} follows gradients",
-            f"discrete latents {discrete}",
-            "give SpikeSlab a spike of positive width, or use Metropolis",
-        )
     fitted = "likelihood."
-    return prior.mask(lambda variable: variable.random or (variable.name.startswith(fitted) and not variable.nested))
+    mask = prior.mask(lambda variable: variable.random or (variable.name.startswith(fitted) and not variable.nested))
+    return continuous(prior, mask if only is None else mask & only, who)
+
+
+def continuous(prior: Prior, mask: Tensor, who: str) -> Tensor:
+    """What is to move, unless some of it has no gradient."""
+    parts = zip(prior.variables, mask.split([variable.size for variable in prior.variables]), strict=True)
+    discrete = [variable.name for variable, own in parts if variable.discrete and bool(own.any())]
+    if discrete:
+        remedy = "give SpikeSlab a spike of positive width, use Metropolis, or hold them where they are by .on(...)"
+        raise UnsupportedError(f"{who} follows gradients", f"discrete latents {discrete}", remedy)
+    return mask
 
 
 def thinned(trace: Tensor, most: int = 200) -> list[float]:

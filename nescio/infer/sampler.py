@@ -18,10 +18,13 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from nescio.diagnose.problems import sentence
 from nescio.errors import InputError, UnsupportedError
 from nescio.infer.begin import from_network
 from nescio.infer.iterative import Iterative
-from nescio.infer.method import Start
+from nescio.infer.memory import expect_room
+from nescio.infer.method import Run, Start
+from nescio.infer.optimise import continuous
 from nescio.infer.resume import Kept
 from nescio.laws.law import Law
 from nescio.laws.prior import Prior
@@ -43,6 +46,7 @@ TRACED = {  # the fields of an Info that go into the trace, and how; energies ar
 # under thinning these are over the steps since the draw before; all others are of the last of them
 SUMS = {"divergent", "leapfrogs", "gradients"}
 MEANS = {"acceptance", "flips"}
+STATES = 20  # about as many vectors as draws does a chain take while it runs
 
 
 class Limit(NamedTuple):
@@ -99,8 +103,8 @@ class Sampler(Iterative):
     def separable(self) -> bool:
         return True
 
-    def suits(self, model: Model) -> None:
-        super().suits(model)
+    def suits(self, model: Model, only: Tensor | None = None) -> None:
+        super().suits(model, only)
         if model.likelihood.estimated:
             must, got = "a sampler compares densities", f"{model.likelihood!r}, a noisy estimate of a bound"
             raise UnsupportedError(must, got, "use MAP, n * MAP() or VI; MAP() >> VI(MeanField()).on('decoder.*')")
@@ -117,15 +121,10 @@ class Sampler(Iterative):
     def view(self, target: Target, noise: Noise) -> Target:
         return target
 
-    def moves(self, prior: Prior) -> Tensor:
-        discrete = [variable.name for variable in prior.variables if variable.discrete]
-        if discrete and self.needs_gradients:
-            raise UnsupportedError(
-                f"{type(self).__name__} follows gradients",
-                f"discrete latents {discrete}",
-                "use Metropolis, or a continuous prior",
-            )
-        return prior.mask(lambda variable: variable.random)
+    def moves(self, prior: Prior, only: Tensor | None = None) -> Tensor:
+        mask = prior.mask(lambda variable: variable.random)
+        mask = mask if only is None else mask & only
+        return continuous(prior, mask, type(self).__name__) if self.needs_gradients else mask
 
     def begin(self, model: Model, start: Start, noise: Noise) -> Ends:
         """A draw from the prior for each chain; at the network's own weights where the prior is improper."""
@@ -134,6 +133,18 @@ class Sampler(Iterative):
         theta = torch.stack([model.prior.draw(noise.at("start", chain)) for chain in range(start.chains)])
         statistics = {name: torch.stack([b] * start.chains) for name, b in model.network.statistics().items()}
         return Ends(theta, statistics)
+
+    def run(self, target: Target, start: Start, run: Run) -> Posterior:
+        chains = start.chains if start.ends is None else len(start.ends.theta)
+        expect_room(chains * (self.draws + STATES) * target.model.dim, target.model.network.like)
+        posterior = super().run(target, start, run)
+        learned = [variable.name for variable in target.model.prior.variables if not variable.random]
+        if learned and start.ends is None:
+            must = "a sampler does not move what is Learned, so it must be right before"
+            remedy = f"write MAP() >> {type(self).__name__}(...), or give it a law"
+            first = posterior.info.get("blocks", [posterior.info])[0]
+            first["problems"].append(sentence(must, f"{', '.join(learned)} where the network has it", remedy))
+        return posterior
 
     def steps(self, per_epoch: int) -> int:
         return self.warmup + self.draws * self.thin
@@ -149,6 +160,23 @@ class Sampler(Iterative):
     def finished(self, state: Any) -> bool:
         return False
 
+    def sound(self, state: Any, step: int) -> None:
+        """No chain comes back from NaN; and where none has a finite density and slope, none would ever move."""
+        u, log_density = self.point(state)
+        name, fine = type(self).__name__, u.isfinite().all(1)
+        if not bool(fine.all()):
+            got = f"NaN or infinity in {len(fine) - int(fine.sum())} of {len(fine)} after {step} steps of {name}"
+            raise InputError(
+                "chains must stay finite", got, f"take smaller steps, or begin at a mode: MAP() >> {name}(...)"
+            )
+        fine &= log_density.isfinite()
+        if (gradient := getattr(state, "gradient", None)) is not None:
+            fine &= gradient.isfinite().all(1)
+        if not bool(fine.any()):
+            must = "the density and its gradient must be finite where chains are"
+            got = f"log densities {log_density[:4].tolist()} of {len(fine)} chains after {step} steps"
+            raise InputError(must, got, f"begin at a mode: MAP() >> {name}(...), or widen the likelihood")
+
     def remember(self, infos: list[Any], step: int, info: Any) -> None:
         """One a draw, however many steps it takes, so that long runs take no more memory; of the warm-up the last one only."""
         if step <= self.warmup:
@@ -163,7 +191,22 @@ class Sampler(Iterative):
         theta = torch.stack([kept.theta for kept in states], 1)  # (chains, draws, dim)
         log_density = torch.stack([kept.log_density for kept in states], 1)
         info, trace = {"problems": [], **self.summary(infos)}, traced(infos, len(theta), theta.device)
+        info["fixed"] = held(target)
+        lost = (~log_density.isfinite().all(1)).nonzero()[:, 0].tolist()
+        if lost:
+            got, remedy = f"chains {lost[:8]} that did not", f"begin at a mode: MAP() >> {type(self).__name__}(...)"
+            info["problems"].append(sentence("chains must come where the density is finite", got, remedy))
         return Draws(target.model, theta, log_density, states[-1].statistics, info, trace)
+
+
+def held(target: Target) -> list[str]:
+    """What does not move: learned numbers, which a sampler leaves where they are, and what `.on(...)` leaves out."""
+    variables, moving = target.model.prior.variables, torch.ones(target.model.dim, dtype=torch.bool)
+    if target.slots is not None:
+        moving = torch.zeros_like(moving).index_fill(0, target.slots.cpu(), True)
+    counts = [int(own.sum()) for own in moving.split([variable.size for variable in variables])]
+    pairs = [(v, count) for v, count in zip(variables, counts, strict=True) if count < v.size]
+    return [v.name if not count else f"{v.name} (in part)" for v, count in pairs]
 
 
 def merged(before: Any, info: Any, count: int) -> Any:

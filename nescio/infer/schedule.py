@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import final
 
 from torch import Tensor
 
 from nescio.errors import InputError
+
+
+def between(x: object, least: float, below: float) -> bool:
+    """Whether it is a number in [least, below)."""
+    return isinstance(x, Real) and not isinstance(x, bool) and least <= float(x) < below
 
 
 @final
@@ -47,17 +53,19 @@ class Steps:
 @final
 @dataclass(frozen=True)
 class Cycles:
-    """Step sizes of samplers on minibatches: `n` cosine cycles from `peak` to 0 (Zhang et al., 2020). `explore` is the part of a cycle
-    that comes before its draws."""
+    """Step sizes of samplers on minibatches: `n` cosine cycles from `peak` to 0 (Zhang et al., 2020).
+
+    `explore` is the part of a cycle that comes before its draws."""
 
     peak: float
     n: int = 4
     explore: float = 0.8
 
     def __post_init__(self) -> None:
-        if not (0 < self.peak < math.inf and isinstance(self.n, int) and self.n >= 1 and 0 <= self.explore < 1):
+        count = isinstance(self.n, Integral) and not isinstance(self.n, bool) and self.n >= 1
+        if not (count and between(self.peak, 0, math.inf) and self.peak > 0 and between(self.explore, 0, 1)):
             must = "cycles need a positive peak, a whole number n of at least 1 and a part explore in [0, 1)"
-            got = f"peak={self.peak}, n={self.n}, explore={self.explore}"
+            got = f"peak={self.peak!r}, n={self.n!r}, explore={self.explore!r}"
             raise InputError(must, got, "write step_size=Cycles(1e-6, n=4)")
 
     def __call__(self, t: float) -> float:
@@ -73,9 +81,9 @@ class RMSprop:
     eps: float = 1e-5
 
     def __post_init__(self) -> None:
-        if not (0 <= self.decay <= 1 and self.eps > 0):
-            got = f"decay={self.decay}, eps={self.eps}"
-            raise InputError("decay must lie in [0, 1] and eps be positive", got, "write RMSprop()")
+        if not (between(self.decay, 0, 1) and between(self.eps, 0, math.inf) and self.eps > 0):
+            got = f"decay={self.decay!r}, eps={self.eps!r}"
+            raise InputError("decay must lie in [0, 1) and eps be positive", got, "write RMSprop()")
 
     def __call__(self, squares: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
         squares = self.decay * squares + (1 - self.decay) * gradient.square()

@@ -61,6 +61,7 @@ class StochasticGradient(Sampler):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self.size(0.0)
         if isinstance(self.step_size, Cycles) and self.draws < self.step_size.n:
             got = f"draws={self.draws} of {self.step_size.n} cycles"
             raise InputError("every cycle needs a draw", got, "ask for more draws, or fewer cycles: Cycles(h, n=1)")
@@ -71,7 +72,11 @@ class StochasticGradient(Sampler):
             return self.step_size
         warm = self.warmup / self.steps(1)
         t = max(0.0, (part - warm) / (1 - warm))
-        h = self.step_size(t)
+        try:
+            h = self.step_size(t)
+        except TypeError as error:
+            must = "a step size that is a function must take one number, the part of the run that is done"
+            raise InputError(must, str(error), "write step_size=lambda t: 1e-6 * (1 - t)") from error
         if not (isinstance(h, POSITIVE.kind) and 0 <= h < math.inf):
             raise InputError("a step size must be a finite number, 0 or more", f"{h!r} at {t}", "write Cycles(1e-6)")
         return h

@@ -84,12 +84,12 @@ class SWAG(Iterative):
     def view(self, target: Target, noise: Noise) -> Target:
         return replace(target, centred=True)
 
-    def moves(self, prior: Prior) -> Tensor:
-        movable(prior, "SWAG")  # refuses what is discrete
+    def moves(self, prior: Prior, only: Tensor | None = None) -> Tensor:
+        movable(prior, only, "SWAG")  # refuses what is discrete
         mask = torch.zeros(prior.dim, dtype=torch.bool)
         for place in places(prior, None, "SWAG").values():
             mask[place] = True
-        return mask
+        return mask if only is None else mask & only
 
     def gradients(self) -> float:
         return 1.0

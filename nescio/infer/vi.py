@@ -127,8 +127,8 @@ class VI(Iterative):
     def view(self, target: Target, noise: Noise) -> Target:
         return set_aside(replace(target, centred=True), self.hold_out, noise)
 
-    def moves(self, prior: Prior) -> Tensor:
-        return movable(prior, "VI")
+    def moves(self, prior: Prior, only: Tensor | None = None) -> Tensor:
+        return movable(prior, only, "VI")
 
     def gradients(self) -> float:
         return 1.0

@@ -24,7 +24,10 @@ PRELUDE = Path(__file__).with_name("prelude.h")
 
 def compiler() -> list[str] | None:
     """Its command: CC, which may have arguments, or what there is."""
-    wanted, *arguments = shlex.split(os.environ.get("CC", "")) or ["gcc"]
+    try:
+        wanted, *arguments = shlex.split(os.environ.get("CC", "")) or ["gcc"]
+    except ValueError as error:  # a quotation that does not end
+        raise Unsupported(f"CC: {error}") from None
     found = shutil.which(wanted)
     if found is not None:
         return [found, *arguments]
@@ -42,7 +45,10 @@ def built(text: str) -> Any:
         source, library = Path(folder, "code.c"), Path(folder, "code.so")
         source.write_text(text)
         called([*cc, *FLAGS, str(source), "-o", str(library), "-lm"], folder)
-        run = ctypes.CDLL(str(library)).run
+        try:
+            run = ctypes.CDLL(str(library)).run
+        except OSError as error:
+            raise Unsupported(f"what the C compiler made cannot be loaded: {error}") from None
     pointers = ctypes.POINTER(ctypes.c_void_p)
     run.argtypes = [pointers, pointers, pointers, ctypes.c_void_p, ctypes.c_long, ctypes.c_long, ctypes.c_long]
     run.restype = ctypes.c_int64
@@ -51,13 +57,14 @@ def built(text: str) -> Any:
 
 def called(command: list[str], folder: str) -> None:
     """A compiler is several programs: where it takes too long all of them end. What they leave lies in the folder."""
-    given = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+    given = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "errors": "replace"}
     process = subprocess.Popen(command, env={**os.environ, "TMPDIR": folder}, start_new_session=True, **given)
     try:
         _, said = process.communicate(timeout=PATIENCE)
     except BaseException as error:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
         if isinstance(error, subprocess.TimeoutExpired):
             raise Unsupported(f"the C compiler was not done after {PATIENCE} seconds") from None
         raise

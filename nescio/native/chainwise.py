@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -18,9 +19,12 @@ from nescio.native.places import Unsupported
 from nescio.native.translate import translated
 from nescio.native.write import text
 from nescio.rewritten import native_table
+from nescio.tracing import trace
 
 ALONE = 5e7  # multiplications of one turn: more are better divided among cores, where there are fewer chains than those
 LONGEST = 150_000  # characters: of some five seconds; networks are shorter, but for recurrent ones of many steps
+INLINED = 2000  # characters that a function of these counts for, which is written out where it is called
+HEAVY = re.compile(r"\b(?:exp|expm1|log|log1p|softplus|softplus_backward|logaddexp|sigmoid|erf|lgamma)_f(?:32|64)\(")
 Tensors = Sequence[Tensor]
 Function = Callable[..., tuple[Tensor, ...]]
 
@@ -32,19 +36,20 @@ class Chainwise:
     """
 
     def __init__(self, function: Function, chains: Tensors, others: Tensors, fed: bool, until: int | None) -> None:
-        from torch.fx.experimental.proxy_tensor import make_fx
-
         if compiler() is None:
             raise Unsupported("no C compiler")
+        if not len(chains[0]):
+            raise Unsupported("no chain to trace")
         one = [x[:1].clone() for x in chains]
-        graph = make_fx(function, decomposition_table=native_table())(*one, *(x.clone() for x in others))
+        graph = trace(function, [*one, *(x.clone() for x in others)], native_table())
         shared = [False] * len(chains) + [True] * len(others)
         program = translated(graph, shared)
         if program.work > ALONE and len(chains[0]) < torch.get_num_threads():
             raise Unsupported("products so large that all cores are to share in one")
         code, self.room = text(program, shared, [*one, *others], fed, until)
-        if len(code) > LONGEST:
-            raise Unsupported(f"{len(code)} characters of C, more than {LONGEST}: compiling would take long")
+        length = len(code) + INLINED * len(HEAVY.findall(code))
+        if length > LONGEST:
+            raise Unsupported(f"{length} characters of C, more than {LONGEST}: compiling would take long")
         self.run = built(f"{PRELUDE.read_text()}\n{code}")
         self.constants, self.mutated = program.constants, program.mutated
         self.results = [(tuple(value.view.shape[1:]), value.buffer.dtype) for value in program.results]
@@ -53,7 +58,8 @@ class Chainwise:
 
     def __call__(self, chains: Tensors, others: Tensors, times: int) -> tuple[Tensor, ...]:
         count = len(chains[0])
-        given = [x.contiguous() for x in (*chains, *others)]
+        own = {id(x): x.contiguous() for x in (*chains, *others)}  # what is given twice stays one
+        given = [own[id(x)] for x in (*chains, *others)]
         results = [torch.empty(count, *shape, dtype=dtype) for shape, dtype in self.results]
         held = given, self.constants, results
         parts = min(torch.get_num_threads(), count) if self.even else count  # those that may end early: one by one

@@ -86,11 +86,17 @@ POWERS = {
     -2.0: "(1 / ({self} * {self}))",
     0.0: "1",
 }
+FRACTIONS = {"pow", "floor"}  # of whole numbers, which prelude.h has not
+SHIFTS = {"bitwise_left_shift", "bitwise_right_shift", "__rshift__", "__lshift__"}
 KEPT_AS_IT_IS = {"condition"}  # arguments that are not converted
 
 
 def template(name: str, overload: str, given: dict[str, Any], out: torch.dtype) -> str | None:
     """The text for an operation with these arguments, or None for one that is none of single numbers."""
+    if not out.is_floating_point and name in FRACTIONS:
+        return None
+    if name in SHIFTS and not isinstance(given["other"], int):
+        return None  # by a negative number C does anything
     if name == "pow":
         if overload != "Tensor_Scalar":
             return "pow{_}({self}, {exponent})" if overload == "Tensor_Tensor" else None

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.fx import GraphModule, Node
 
+RESHAPES = {"view", "reshape", "_unsafe_view"}
+VIEWS = {
+    *RESHAPES,
+    *("select", "slice", "unsqueeze", "squeeze", "expand", "permute", "transpose", "t", "split", "split_with_sizes"),
+    *("unbind", "narrow", "diagonal", "movedim", "expand_as"),
+}
 IDENTITIES = {"detach", "alias", "lift_fresh_copy", "lift_fresh"}
 # said to change a tensor, of which they change the shape; and the same as views
 SHAPE_ONLY = {"squeeze_": torch.ops.aten.squeeze}
@@ -42,6 +49,15 @@ def mutates(node: Node) -> bool:
 def root(node: Any) -> Node:
     """What a view is a view of; of anything else, what it was first made of."""
     while node.op == "call_function" and node.args and isinstance(node.args[0], Node):
+        node = node.args[0]
+    return node
+
+
+def base(node: Any) -> Node:
+    """What shares its memory: of a view, or of what was written into, the tensor that was made."""
+    while node.op == "call_function" and (
+        node.target is operator.getitem or mutates(node) or name_of(node) in VIEWS | IDENTITIES | SHAPE_ONLY.keys()
+    ):
         node = node.args[0]
     return node
 

@@ -30,6 +30,8 @@ def access(value: Value, shape: Sequence[int], own: Sequence[int | None], by: In
 
 def along(value: Value, shape: Sequence[int], dim: int, index: Value, everywhere: bool) -> Access:
     """By one index in the place of one dimension; it varies along that one, or everywhere."""
+    if not shape:
+        raise Unsupported("an index into a single number")
     dim %= len(shape)
     own = [None if d == dim else d for d in range(len(shape))]
     return access(value, shape, own, {dim: (index, range(len(shape)) if everywhere else (dim,))}, False)

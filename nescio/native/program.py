@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.fx import Node
 
+from nescio.native.elementwise import TYPES
 from nescio.native.graph import like
 from nescio.native.loops import written
 from nescio.native.pending import Fold, Pending, Step
@@ -48,7 +49,8 @@ class Program:
         self.owner: dict[Pending, Node] = {}
         self.constants: list[Tensor] = []
         self.results: list[Value] = []
-        self.mutated: list[int] = []  # arguments that are written to
+        self.written: set[Node] = set()  # tensors that are written into once they are made
+        self.mutated: list[int] = []  # arguments among them
         self.work = 0  # multiplications of its products
 
     # ---- what is where ----------------------------------------------------------------------------------------
@@ -85,7 +87,8 @@ class Program:
                 self.flush(x.shape, x.invariant)
             assert x.value is not None
             return x.value
-        assert isinstance(x, Value)
+        if not isinstance(x, Value):
+            raise Unsupported(f"a result that is no tensor: {x!r}")
         return x
 
     def writable(self, x: Any) -> Value:
@@ -142,6 +145,8 @@ class Program:
             x = self.known(x)
             return x.invariant if isinstance(x, Value | Pending) else True
 
+        if dtype not in TYPES or computes not in TYPES:
+            raise Unsupported(f"numbers of type {computes if dtype in TYPES else dtype}")
         invariant = all(fixed(x) for x in operands.values())
         own = {name: self.operand(x, shape, invariant) for name, x in operands.items()}
         if any(isinstance(x, Pending) and x.value is not None for x in own.values()):  # a later operand had a pass made

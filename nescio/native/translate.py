@@ -12,18 +12,12 @@ from torch.fx import GraphModule, Node
 
 from nescio.native import indexed
 from nescio.native.elementwise import COMPARISONS, template
-from nescio.native.graph import SHAPE_ONLY, arguments, like, mutates, name_of, needed, root
+from nescio.native.graph import RESHAPES, SHAPE_ONLY, VIEWS, arguments, base, like, mutates, name_of, needed
 from nescio.native.pending import Pending
 from nescio.native.places import Access, Buffer, Unsupported, Value, dense
 from nescio.native.products import product, solved
 from nescio.native.program import Filled, Folded, Program
 
-RESHAPES = {"view", "reshape", "_unsafe_view"}
-VIEWS = {
-    *RESHAPES,
-    *("select", "slice", "unsqueeze", "squeeze", "expand", "permute", "transpose", "t", "split", "split_with_sizes"),
-    *("unbind", "narrow", "diagonal", "movedim", "expand_as"),
-}
 FILLED = {"zeros": 0, "ones": 1, "zeros_like": 0, "ones_like": 1, "new_zeros": 0, "new_ones": 1}
 FILLED_WITH = {"full": "fill_value", "full_like": "fill_value", "new_full": "fill_value", "scalar_tensor": "s"}
 FOLDS = {"sum": "sum", "any": "any", "amax": "amax", "amin": "amin", "mean": "sum"}
@@ -34,8 +28,8 @@ def translated(graph: GraphModule, shared: Sequence[bool]) -> Program:
     """`shared`: which arguments all chains have in common; the others have a leading axis of chains, of which there is one here."""
     program, nodes = Program(), needed(graph)
     inputs = [node for node in nodes if node.op == "placeholder"]
-    written_to = {root(node.args[0]) for node in nodes if mutates(node)}
-    program.mutated = [n for n, node in enumerate(inputs) if node in written_to]
+    program.written = {base(node.args[0]) for node in nodes if mutates(node)}
+    program.mutated = [n for n, node in enumerate(inputs) if node in program.written]
     for n, node in enumerate(inputs):
         program.values[node] = program.argument(like(node), f"x{n}", shared[n])
     for node in nodes:
@@ -62,6 +56,8 @@ def operation(program: Program, node: Node) -> Any:
     out = like(node)
     if not isinstance(out, Tensor) or not out.numel():
         raise Unsupported(f"{node.target}: several results, or none")
+    if node.target._overloadname.endswith("out"):  # type: ignore[union-attr]
+        raise Unsupported(f"{node.target}: a result in a place that is given")
     if mutates(node):
         return in_place(program, node, name.removesuffix("_"), given)
     if name in ("amax", "amin") and not out.is_floating_point():
@@ -107,6 +103,8 @@ def viewed(program: Program, node: Node, name: str) -> Any:
     value, out = program.value(node.args[0]), node.meta["val"]
     if name in RESHAPES:
         if not value.owns(value.view.reshape(out.shape)):
+            if base(node) in program.written:
+                raise Unsupported("a view that is written through, of numbers that lie otherwise here")
             value = program.copied(value, range(value.view.dim()), False)
         return value.like(value.view.reshape(out.shape))
     view = getattr(SHAPE_ONLY[name], node.target._overloadname) if name in SHAPE_ONLY else node.target  # type: ignore[union-attr]

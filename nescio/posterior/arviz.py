@@ -39,8 +39,9 @@ def to_arviz(posterior: Draws) -> DataTree:
     except ImportError:
         got, remedy = "an installation without it", "pip install 'nescio[arviz]'"
         raise UnsupportedError("this export needs arviz-base", got, remedy) from None
-    fixed = fixed_names(posterior)
     named = by_name(posterior)
+    still = (name for name in posterior.info.get("fixed", ()) if name in named)  # learned: each chain may have its own
+    fixed = fixed_names(posterior) | {name for name in still if (named[name] == named[name][0, 0]).all()}
     groups: dict[str, dict[str, np.ndarray]] = {
         "posterior": {name: x for name, x in named.items() if name not in fixed},
         "sample_stats": {

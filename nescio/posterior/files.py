@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from nescio.errors import FileError
+from nescio.errors import FileError, InputError
 from nescio.model import Model
 from nescio.posterior.draws import Draws
 from nescio.posterior.gaussian import GaussianPosterior
@@ -28,6 +28,8 @@ KINDS: dict[str, Callable[[Model, dict[str, Tensor], dict[str, Any]], Posterior]
 
 def load(path: str | os.PathLike[str], model: Model) -> Posterior:
     """The posterior that `save` wrote, checked against the model: same network, prior and likelihood."""
+    if not isinstance(model, Model):
+        raise InputError("load takes the Model of the posterior", type(model).__name__, "write load(path, model)")
     tensors, header = read(path)
     stored, own = header.get("model"), model.describe()
     if not isinstance(stored, dict) or stored != own:

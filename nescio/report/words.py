@@ -11,6 +11,7 @@ import numpy as np
 from nescio.report.figures.binomial import binomial_band
 from nescio.report.style import Numbers
 
+NOTHING = 1e-9  # a share that is rounding
 PASSES = " What is off by ten points would often pass too: hold more rows out (--test 0.3), or judge by many splits."
 
 
@@ -114,6 +115,9 @@ def taught(parts: Numbers) -> Verdict:
     epistemic, aleatoric = (float((parts[name] ** power).mean()) for name in ("epistemic", "aleatoric"))
     share = epistemic / max(epistemic + aleatoric, 1e-300)
     text = f"About {share:.0%} of the uncertainty ({measure}) comes from not knowing, the rest is noise in the data."
+    if share < NOTHING:
+        text = "All networks say the same, or there is but one: ask several (5 * MAP(), Laplace, a sampler) what they do not know."
+        return Verdict(Mark.FAIR, "One network cannot tell what it does not know", text)
     if share > 0.5:
         return Verdict(
             Mark.FAIR, "More data would help", f"{text} Collect rows like those in the list of least known ones."
@@ -154,6 +158,8 @@ def mixed(fit: dict[str, Any], held: bool = True) -> Verdict:
     told = "cannot be computed" if rhat is None else f"is {rhat:.2f}"
     if not mixing["problems"]:
         return Verdict(Mark.GOOD, "The chains agree", f"R-hat of the predictions {told}; 1.01 or less is good.")
+    if mixing["chains"] == 1:
+        return Verdict(Mark.FAIR, "One chain has nothing to agree with", f"Run four, 4 * the method, and {judge}.")
     text = (
         f"R-hat of the predictions {told}, where 1.01 or less is good: the {mixing['chains']} chains walk in different places. "
         f"Together they are an ensemble, not an exact posterior: {judge}."

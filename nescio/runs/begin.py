@@ -55,7 +55,7 @@ def begin(
         more = (
             f"use it: nescio predict {place} NEW.csv"
             if finished(place)
-            else f"go on with it: nescio fit --resume {place}"
+            else f"go on with it: nescio fit --resume {place}, or delete it"
         )
         remedy = f"choose another --out, or {more}"
         raise FileError("a run needs a folder of its own", f"{place}, which holds a run", remedy)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,19 @@ from nescio.errors import InputError
 
 def array(x: Any) -> np.ndarray:
     """A float64 array, wherever the tensor lives."""
-    return x.detach().cpu().double().numpy() if isinstance(x, Tensor) else np.asarray(x, dtype=np.float64)
+    if isinstance(x, Tensor):
+        return x.detach().cpu().double().numpy()
+    try:
+        return np.asarray(x, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError(
+            "numbers must come as a tensor or an array", type(x).__name__, "see docs/diagnostics.md"
+        ) from None
+
+
+def expect_names(names: Sequence[str], rows: int, what: str) -> None:
+    if len(names) != rows:
+        raise InputError(f"every {what} must have a name", f"{len(names)} for {rows}", "pass as many names")
 
 
 def column(x: Any, what: str) -> np.ndarray:

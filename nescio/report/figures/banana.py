@@ -1,12 +1,14 @@
-"""Sampler steps on a banana, taken apart: the states that were visited, the proposals, the leapfrog points on the way.
+"""Sampler steps on a small density, taken apart: the states that were visited, the proposals, the leapfrog points on the way.
 
-The density is the posterior of two weights of y = w₁ + (w₂ x)² + noise. States come from the samplers' own steps. A step does not tell
+The densities are the posteriors of the weights of y = w₁ + (w₂ x)² + noise, a banana, and of y = (w x)² + noise, two hills. States
+come from the samplers' own steps. A step does not tell
 what it proposed, so proposals are made again from the same keyed noise; `mismatch` is how far any new state is from both its
 proposal and the state before, and must be nothing but rounding.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,37 +28,44 @@ from nescio.report.figures.regions import stacked
 from nescio.report.style import Numbers
 from nescio.target import Target
 
+Problem = tuple[Model, tuple[Tensor, Tensor]]
 START = (-2.2, -1.75)  # (w₁, w₂), far out on one arm
 
 
 class Bent(nn.Module):
-    """w₁ + (w₂ x)²."""
+    """w₁ + (w₂ x)², or (w x)²: the last weight is squared, others are added."""
 
-    def __init__(self) -> None:
+    def __init__(self, weights: int) -> None:
         super().__init__()
-        self.w = nn.Parameter(torch.zeros(2, dtype=torch.float64))
+        self.w = nn.Parameter(torch.zeros(weights, dtype=torch.float64))
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.w[0] + (self.w[1] * x) ** 2
+        return self.w[:-1].sum() + (self.w[-1] * x) ** 2
 
 
-def banana() -> tuple[Model, tuple[Tensor, Tensor]]:
+def banana() -> Problem:
     """Model and data: one observation, y = 1 at x = 1."""
     one = torch.ones(1, 1, dtype=torch.float64)
     scale = torch.tensor([2.0, 1.0], dtype=torch.float64)
-    return Model(Bent(), Normal(0.0, scale), Gaussian(0.6)), (one, one)
+    return Model(Bent(2), Normal(0.0, scale), Gaussian(0.6)), (one, one)
+
+
+def hills() -> Problem:
+    """The same observation, and one weight that may have either sign."""
+    one = torch.ones(1, 1, dtype=torch.float64)
+    return Model(Bent(1), Normal(0.0, 1.5), Gaussian(0.6)), (one, one)
 
 
 def proposed(method: Sampler, target: Target, state: Any, batch: Batch, noise: Noise) -> Tensor:
-    """(points, 2): where the next step would go, its last point the proposal; for HMC each leapfrog on the way."""
+    """(points, weights): where the next step would go, its last point the proposal; for HMC each leapfrog on the way."""
     if isinstance(method, Metropolis):
-        return state.u + method.scale * noise.at("walk").normal(1, 2)
+        return state.u + method.scale * noise.at("walk").normal(*state.u.shape)
     if isinstance(method, MALA):
         drift = method.step_size**2 / 2 * state.gradient
-        return state.u + drift + method.step_size * noise.at("proposal").normal(1, 2)
+        return state.u + drift + method.step_size * noise.at("proposal").normal(*state.u.shape)
     assert isinstance(method, HMC)
     size, u, gradient, points = method.step_size, state.u, state.gradient, []
-    p = noise.at("momentum").normal(1, 2)
+    p = noise.at("momentum").normal(*state.u.shape)
     for _ in range(method.path(noise)):
         p = p + 0.5 * size * gradient
         u = u + size * p
@@ -66,12 +75,12 @@ def proposed(method: Sampler, target: Target, state: Any, batch: Batch, noise: N
     return torch.cat(points)
 
 
-def walk(method: Sampler, looks: int, noise: Noise) -> Numbers:
-    """From START, with the step size of the method as it stands, until the density has been looked at `looks` times."""
-    model, data = banana()
+def walk(method: Sampler, problem: Problem, start: Sequence[float], looks: int, noise: Noise) -> Numbers:
+    """From a start, with the step size of the method as it stands, until the density has been looked at `looks` times."""
+    model, data = problem
     target = Target(model, source(data))
     batch = target.batch(None)
-    state = method.init(target, Ends(torch.tensor([START], dtype=torch.float64), {}), noise.at("init"))
+    state = method.init(target, Ends(torch.tensor([start], dtype=torch.float64), {}), noise.at("init"))
     states, points, took, mismatch = [state.u], [], [], 0.0
     while sum(len(path) for path in points) < looks:
         own = noise.at("step", len(points))
@@ -84,8 +93,8 @@ def walk(method: Sampler, looks: int, noise: Noise) -> Numbers:
         states.append(new.u)
         state = new
     return {
-        "states": stacked(states),  # (2, steps + 1)
-        "points": stacked(points),  # (2, looks)
+        "states": stacked(states),  # (weights, steps + 1)
+        "points": stacked(points),  # (weights, looks)
         "lengths": np.array([len(path) for path in points]),  # of each step's own part of the points
         "took": np.array(took, dtype=float),
         "mismatch": np.array(mismatch),

@@ -13,7 +13,7 @@ import numpy as np
 from nescio.diagnose import ebfmi
 from nescio.diagnose.problems import EBFMI
 from nescio.errors import InputError
-from nescio.report.figures.arrays import array
+from nescio.report.figures.arrays import array, expect_names
 from nescio.report.style import Numbers, canvas, headed, styled
 from nescio.report.theme import LIGHT, Theme
 
@@ -66,6 +66,7 @@ def density(x: np.ndarray, grid: np.ndarray) -> np.ndarray:
 
 def draw_energy(numbers: Numbers, names: Sequence[str], title: str, theme: Theme = LIGHT) -> Figure:
     rows = len(numbers["grid"])
+    expect_names(names, rows, "run")
     with styled(theme):
         figure, axes = canvas(rows, 2, 8.6, 2.15 * rows + 1.35, widths=(2.4, 1.0))
         good = (

@@ -20,7 +20,7 @@ from nescio.infer import HMC, MALA, Metropolis, fit
 from nescio.infer.sampler import Sampler
 from nescio.noise import Noise
 from nescio.posterior.draws import Draws
-from nescio.report.figures.banana import banana, walk
+from nescio.report.figures.banana import START, banana, walk
 from nescio.report.figures.regions import draw_regions, gridded, moments_z
 from nescio.report.style import BLUE, GREY, INK, VERMILION, Numbers, canvas, styled
 from nescio.target import Target
@@ -60,7 +60,7 @@ def paths_data(looks: int = 100, draws: int = 2000, many: int = 4000, steps: int
     target = Target(model, source(data))
     numbers, fine, costs, acceptances = gridded(target, RANGES, 71), gridded(target, WIDE, 401), [], []
     for name, method in samplers().items():
-        found = walk(method, looks, Noise(seed, ("paths", name), dtype=torch.float64))
+        found = walk(method, (model, data), START, looks, Noise(seed, ("paths", name), dtype=torch.float64))
         long = fit(model, data, CHAINS * replace(method, draws=draws), seed=seed)
         length = (method.leapfrog + 1) // 2 if isinstance(method, HMC) else 1
         each = fit(model, data, many * replace(method, draws=1, warmup=steps // length), seed=seed)

@@ -15,7 +15,7 @@ import numpy as np
 from nescio.diagnose import rhat
 from nescio.errors import InputError
 from nescio.noise import Noise
-from nescio.report.figures.arrays import array
+from nescio.report.figures.arrays import array, expect_names
 from nescio.report.figures.uniformity import bound, even, ranks, stride
 from nescio.report.style import Numbers, canvas, headed, styled
 from nescio.report.theme import LIGHT, Theme
@@ -83,6 +83,7 @@ def draw_ranks(numbers: Numbers, names: Sequence[str], title: str, theme: Theme 
     counts, out = numbers["counts"], outside(numbers)
     chosen = np.sort(np.argsort(-out.sum((0, 2)), kind="stable")[:MOST_CHAINS])
     rows, columns, chains = len(counts), len(chosen), counts.shape[1]
+    expect_names(names, rows, "quantity")
     with styled(theme):
         figure, axes = canvas(rows, columns, max(1.7 * columns + 1.7, 6.4), 1.25 * rows + 1.5)
         headed(figure, title, advice(numbers), theme)

@@ -59,5 +59,5 @@ def draw_regions(axes: Axes, across: np.ndarray, up: np.ndarray, density: np.nda
 
 
 def stacked(points: list[Tensor]) -> np.ndarray:
-    """(2, points) of rows (n, 2)."""
+    """(weights, points) of rows (n, weights)."""
     return array(torch.cat(points).mT)

@@ -12,7 +12,7 @@ import numpy as np
 from nescio.diagnose import ess_bulk, ess_tail
 from nescio.diagnose.problems import ESS, RHAT
 from nescio.errors import InputError
-from nescio.report.figures.arrays import array
+from nescio.report.figures.arrays import array, expect_names
 from nescio.report.figures.ranks import draw_band, outside, quantities, ranks_data, told, unclear
 from nescio.report.style import Numbers, canvas, headed, styled
 from nescio.report.theme import LIGHT, Theme
@@ -49,6 +49,7 @@ def trace_data(values: Any, divergent: Any = None, bins: int = 20, rate: float =
 
 def draw_trace(numbers: Numbers, names: Sequence[str], title: str, theme: Theme = LIGHT) -> Figure:
     rows, chains = numbers["line"].shape[:2]
+    expect_names(names, rows, "quantity")
     colours = [theme.cycle[c % len(theme.cycle)] for c in range(chains)]
     with styled(theme):
         figure, axes = canvas(rows, 2, 9.0, 1.75 * rows + 1.3, widths=(2.6, 1.0))
