@@ -92,7 +92,6 @@ REFUSED: dict[str, tuple[Callable[..., Any], list[Tensor]]] = {
     "out=": (out_of_place, [normal(2, 3)]),
     "power of whole numbers": (lambda n: (n**4,), [INTEGERS]),
     "floor of whole numbers": (lambda n: (n.floor(),), [INTEGERS]),
-    "shift by a tensor": (lambda n: (n >> n,), [INTEGERS]),
     "int32 on the way": (lambda x: (x.int().float() * 2,), [normal(2, 3)]),
     "half on the way": (lambda x: (x.half().float(),), [normal(2, 3)]),
     "None": (lambda x: (None,), [normal(2, 3)]),
@@ -106,6 +105,16 @@ def test_what_is_not_in_the_repertoire_says_so(name: str) -> None:
     function, inputs = REFUSED[name]
     with pytest.raises(Unsupported):
         Chainwise(function, inputs, [], False, None)
+
+
+def test_shifts_by_any_number_are_those_of_torch() -> None:
+    n, by = torch.tensor([[5, -5, 1, -1]] * 2), torch.tensor([[1, 63, 64, -3]] * 2)
+
+    def function(n: Tensor, by: Tensor) -> tuple[Tensor, ...]:
+        return n << by, n >> by, n >> 2, n << 3
+
+    for got, wanted in zip(Chainwise(function, [n, by], [], False, None)([n, by], [], 1), function(n, by), strict=True):
+        assert torch.equal(got, wanted)
 
 
 def test_small_whole_numbers_wrap_as_they_do_in_torch() -> None:

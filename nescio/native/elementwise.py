@@ -69,10 +69,8 @@ ELEMENTWISE = {
     "bitwise_and": "({self} & {other})",
     "bitwise_or": "({self} | {other})",
     "bitwise_xor": "({self} ^ {other})",
-    "bitwise_left_shift": "({self} << {other})",
-    "bitwise_right_shift": "({self} >> {other})",
-    "__rshift__": "({self} >> {other})",
-    "__lshift__": "({self} << {other})",
+    **dict.fromkeys(("bitwise_left_shift", "__lshift__"), "(0 <= {other} && {other} < 64 ? {self} << {other} : 0)"),
+    **dict.fromkeys(("bitwise_right_shift", "__rshift__"), "({self} >> (0 <= {other} && {other} < 64 ? {other} : 63))"),
     "_to_copy": "{self}",
     "clone": "{self}",
 }
@@ -87,7 +85,6 @@ POWERS = {
     0.0: "1",
 }
 FRACTIONS = {"pow", "floor"}  # of whole numbers, which prelude.h has not
-SHIFTS = {"bitwise_left_shift", "bitwise_right_shift", "__rshift__", "__lshift__"}
 KEPT_AS_IT_IS = {"condition"}  # arguments that are not converted
 
 
@@ -95,8 +92,6 @@ def template(name: str, overload: str, given: dict[str, Any], out: torch.dtype) 
     """The text for an operation with these arguments, or None for one that is none of single numbers."""
     if not out.is_floating_point and name in FRACTIONS:
         return None
-    if name in SHIFTS and not isinstance(given["other"], int):
-        return None  # by a negative number C does anything
     if name == "pow":
         if overload != "Tensor_Scalar":
             return "pow{_}({self}, {exponent})" if overload == "Tensor_Tensor" else None
