@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from night import Night
+from tally import Tally
 
 ROOT = Path(__file__).resolve().parent.parent
 TRUTH = Path(os.environ.get("NESCIO_TRUTH", ROOT.parent / "shared" / "truth"))
@@ -21,6 +22,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Tally())
     if folder := config.getoption("--keep"):
         config.pluginmanager.register(Night(Path(folder)))
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from chance import assert_probability
 from fault import Fault
 from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 from torch import Tensor, nn
@@ -119,13 +120,13 @@ def check_pool() -> None:
 
 
 def check_thompson() -> None:
-    """Two members that disagree: 200 decisions, of which each takes about half; none or all by one draw for all. Rate 1e-9."""
+    """Two members that disagree: 200 decisions, of which each takes about half (binomial); none or all by one draw for all."""
     model = Model(nn.Linear(3, 1, bias=False), Normal(0, 1), Gaussian(1.0))
     theta = torch.tensor([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])[:, None]
     posterior = Draws(model, theta, torch.zeros(2, 1), {}, {})
     bandit = Bandit(torch.zeros(200, 1), lambda r, a, n: a.float(), torch.zeros(200, 2))
     ones = int(Thompson().choose(posterior, bandit, torch.arange(200), Noise(0)).sum())
-    assert abs(ones - 100) < 6.11 * math.sqrt(50), ones
+    assert_probability(ones, 200, 0.5)
 
 
 def check_costs() -> None:

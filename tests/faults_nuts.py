@@ -2,7 +2,7 @@
 
 `check_reference` plays single chains again by a plain recursive tree with the same random numbers, so it is exact; it cannot know whether
 the algorithm itself leaves the posterior alone. `check_gaussian` and `check_skewed` do: chains start at exact draws, and after two
-transitions each statistic (mean and variance of normal scores, and DKW) has a false-alarm rate of 1e-9.
+transitions come mean and variance of normal scores, and DKW.
 """
 
 from __future__ import annotations

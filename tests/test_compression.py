@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from chance import ALPHA, M
+from chance import within
 from random_nets import random_net
 from scipy import stats
 from torch import Tensor, nn
@@ -250,8 +250,7 @@ def check_widths() -> None:
                 loss = 0.5 * moved @ curvature @ moved
                 ratios.append(float(loss) / predicted_loss(mean, sd, precision.step(mean, sd)))
     r = torch.tensor(ratios)
-    z = float((r.mean() - 1) / (r.std() / math.sqrt(len(r))))
-    assert abs(z) <= float(stats.norm.isf(ALPHA / M / 2)), f"measured is {float(r.mean()):.3f} of predicted"
+    within((r.mean() - 1) / (r.std() / math.sqrt(len(r))), f"measured, {float(r.mean()):.3f} of predicted,")
 
 
 def test_bit_widths_predicted_against_measured_loss() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from chance import Z
+from chance import within
 from torch import Tensor, nn
 from torch import distributions as td
 from torch.nn import functional as F
@@ -531,8 +531,7 @@ def test_sampled_curvature_is_right_on_average(name: str) -> None:
     (s,) = sampled(lambda f: likelihood.observe(f, **numbers), f.repeat(count, 1), 1, Noise(1))
     s = s.view(count, N, outputs)
     each = s[..., :, None] * s[..., None, :]  # (draws, N, D, D)
-    error = (each.mean(0) - weight(f, y())) / (each.std(0) / count**0.5 + 1e-9)
-    assert float(error.abs().max()) <= Z
+    within((each.mean(0) - weight(f, y())) / (each.std(0) / count**0.5 + 1e-9))
     (exact,) = columns(lambda f: likelihood.observe(f, **numbers), f, y())
     close(torch.einsum("knd,kne->nde", exact, exact), weight(f, y()))
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from chance import within
 
 from nescio import data
 from nescio.data import toys
@@ -143,10 +144,11 @@ def test_mnist(folder: Path) -> None:
     assert y_train[:5].tolist() == [5, 0, 4, 1, 9]
 
 
-def is_standard_normal(z: torch.Tensor) -> bool:
-    """Mean within 6 standard errors of 0 and variance within 6 of 1: a false alarm about once in 2.5e8."""
+def assert_standard_normal(z: torch.Tensor) -> None:
+    """Mean 0 and variance 1."""
     n = z.numel()
-    return bool(z.mean().abs() < 6 / n**0.5 and (z.square().mean() - 1).abs() < 6 * (2 / n) ** 0.5)
+    within(z.mean() * n**0.5, "mean")
+    within((z.square().mean() - 1) * (n / 2) ** 0.5, "variance")
 
 
 def test_toys_have_the_stated_truth() -> None:
@@ -154,15 +156,17 @@ def test_toys_have_the_stated_truth() -> None:
     x, y = toys.heteroscedastic(n)
     mean, sd = toys.heteroscedastic_mean(x), toys.heteroscedastic_sd(x)
     for part in (x < -1, x > 1, x == x):
-        assert is_standard_normal(((y - mean) / sd)[part])
-    assert not is_standard_normal(((y - mean) / sd.mean())[x > 1])  # a constant sd is seen
+        assert_standard_normal(((y - mean) / sd)[part])
+    with pytest.raises(AssertionError, match="variance off"):  # a constant sd is seen
+        assert_standard_normal(((y - mean) / sd.mean())[x > 1])
     x, y = toys.cubic(n)
-    assert is_standard_normal((y - x**3) / 3)
-    assert not is_standard_normal((y - x**3) / 9)  # variance 9 taken for a standard deviation is seen
+    assert_standard_normal((y - x**3) / 3)
+    with pytest.raises(AssertionError, match="variance off"):  # variance 9 taken for a standard deviation is seen
+        assert_standard_normal((y - x**3) / 9)
     assert -4 <= x.min() < -3.9
     assert 3.9 < x.max() <= 4
     x, y = toys.gap(n, noise=0.2)
-    assert is_standard_normal((y - torch.sin(3 * x)) / 0.2)
+    assert_standard_normal((y - torch.sin(3 * x)) / 0.2)
     assert x.abs().min() >= 0.7
     assert int((x < 0).sum()) == n // 2
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from chance import Z, assert_mean
+from chance import assert_mean, within
 from dropout_cases import DOUBLE, SD, Enumerated, P, normal, seeded
 from torch import Tensor, nn
 from torch.func import functional_call
@@ -65,7 +65,7 @@ def test_the_variance_is_that_of_the_passes_and_of_the_noise() -> None:
     exact = (x * net.weight.detach()).square().sum(1) * P / (1 - P)
     torch.testing.assert_close(chances @ away.square(), exact)
     error = ((chances @ away**4 - exact.square()) / draws).sqrt()
-    assert float(((predictive.epistemic[:, 0] - exact) / error).abs().max()) < Z
+    within((predictive.epistemic[:, 0] - exact) / error)
     torch.testing.assert_close(predictive.variance[:, 0], predictive.epistemic[:, 0] + SD**2)
 
 

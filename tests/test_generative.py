@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from chance import Z
+from chance import within
 from torch import Tensor, nn
 from torch.distributions import Normal as TorchNormal
 from torch.distributions import kl_divergence
@@ -114,11 +114,10 @@ def test_likelihood_has_its_error_and_pieces_agree(fitted: Posterior, monkeypatc
     whole = log_likelihood(fitted, x, 400)
     assert bool((whole.ess > 1).all()) and bool((whole.ess <= 400).all()) and whole.each.shape == (1, 6)
     again = log_likelihood(fitted, x, 400, seed=1)
-    z = (whole.value - again.value) / torch.hypot(whole.se, again.se)
-    assert float(z.abs().max()) < Z
+    within((whole.value - again.value) / torch.hypot(whole.se, again.se))
     monkeypatch.setattr("nescio.generative.importance.NUMBERS", 12 * 50)
     pieces = log_likelihood(fitted, x, 400)  # other noise, one row and 50 samples at a time
-    assert float(((whole.value - pieces.value) / torch.hypot(whole.se, pieces.se)).abs().max()) < Z
+    within((whole.value - pieces.value) / torch.hypot(whole.se, pieces.se))
     worse = log_likelihood(fitted, x.roll(3, 1), 400)  # the same grey values where they do not belong
     assert bool((worse.value < whole.value).all())
 
@@ -190,7 +189,7 @@ def test_one_objective_for_codes_and_weights() -> None:
         exact -= float(kl_divergence(TorchNormal(mean[row], sd[row]), TorchNormal(0.0, 1.0)))
     with torch.no_grad(), Noise(3).scope():
         got = torch.stack([loss.estimate(x, x) for _ in range(600)])
-    assert abs(float((got.mean() - exact) / (got.std() / math.sqrt(600)))) < Z
+    within((got.mean() - exact) / (got.std() / math.sqrt(600)))
 
 
 def test_reparameterised_gradients_are_quieter_than_the_score_function() -> None:
@@ -200,7 +199,7 @@ def test_reparameterised_gradients_are_quieter_than_the_score_function() -> None
     z = mean + sd * noise
     pathwise, score = 2 * z, z.square() * (z - mean) / sd**2  # slopes of E z² = mean² + sd² by mean
     for each in (pathwise, score):
-        assert abs(float((each.mean() - 2 * mean) / (each.std() / math.sqrt(20_000)))) < Z
+        within((each.mean() - 2 * mean) / (each.std() / math.sqrt(20_000)))
     assert float(pathwise.var()) < 0.5 * float(score.var())
 
 

@@ -1,8 +1,8 @@
 """Each law against an independent one: density, normalisation, draws, score; scale mixtures; influence.
 
-Densities are deterministic and compared to 1e-10. Draws are compared by DKW at N draws: a false alarm has probability 1e-9 for each
-comparison, and a distribution that is off by more than 0.6 % anywhere is seen. Scores are means of N terms; their skewness is at
-most 2.83 (that of chi-square), for which N is large enough that the normal tail at 6.11 is right within 10 %.
+Densities are deterministic and compared to 1e-10. Draws are compared by DKW at N draws: a distribution that is off by
+more than 0.6 % anywhere is seen. Scores are means of N terms; their skewness is at most 2.83 (that of chi-square), for which N is large
+enough that the normal tail at Z is right within 12 %.
 """
 
 from __future__ import annotations

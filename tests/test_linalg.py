@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from chance import Z
+from chance import within
 from torch import Tensor
 
 from nescio import FileError, InputError, UnsupportedError
@@ -147,8 +147,8 @@ def test_slope_at_a_product() -> None:
 
 @pytest.mark.parametrize("name", ["Kron + Kron", "LowRank", "Blocks"])
 def test_draws_have_the_covariance(name: str) -> None:
-    """Whitened by the dense matrix, n draws have second moments with variance 1/n (2/n on the diagonal): |z| <= Z, at false alarm
-    1e-6 over all of the suite; L for its transpose moves them by more than a tenth."""
+    """Whitened by the dense matrix, n draws have second moments with variance 1/n (2/n on the diagonal); L for
+    its transpose moves them by more than a tenth."""
     shapes, make = CASES[name]
     op, n = make(*(leaf.detach() for leaf in leaves(*shapes))), 200_000
     drawn = op.sample(n, Noise(1))
@@ -156,7 +156,7 @@ def test_draws_have_the_covariance(name: str) -> None:
     white = torch.linalg.solve_triangular(torch.linalg.cholesky(op.dense()), drawn.mT, upper=False)
     error = (white @ white.mT / n - torch.eye(op.size, dtype=DOUBLE)) * n**0.5
     spread = torch.ones_like(error) + torch.eye(op.size, dtype=DOUBLE) * (2**0.5 - 1)
-    assert float((error / spread).abs().max()) <= Z
+    within(error / spread)
 
 
 def test_stored_and_back() -> None:

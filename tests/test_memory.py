@@ -78,7 +78,7 @@ def test_neural_linear_in_sequence() -> None:
 
 
 def check_law() -> None:
-    """Density of every structure against scipy; 20,000 draws, a false alarm has probability 1e-9 each."""
+    """Density of every structure against scipy; 20,000 draws."""
     a = Noise(5, (), dtype=DOUBLE).normal(6, 6)
     mean, matrix = Noise(6, (), dtype=DOUBLE).normal(6), a @ a.mT + torch.eye(6)
     places = (torch.tensor([4, 1]), torch.tensor([0, 5, 3, 2]))

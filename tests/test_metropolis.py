@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import torch
-from chance import ALPHA, M, assert_mean
+from chance import assert_mean, likely
 from scipy import stats
 from torch import Tensor, nn
 
@@ -33,7 +33,7 @@ def last(model: Model, xy: tuple[Tensor, Tensor], steps: int) -> Tensor:
 
 
 def check_discrete(wrong: float = 0.0) -> None:
-    """The frequencies of all 3³ networks are their posterior probabilities: chi-square, a false alarm once in 1e9."""
+    """The frequencies of all 3³ networks are their posterior probabilities: chi-square."""
     x, y = data(3)
     values, prior = (-1.0, 0.0, 1.0), (0.25, 0.5, 0.25)
     net = nn.Linear(3, 1, bias=False).double()
@@ -44,7 +44,7 @@ def check_discrete(wrong: float = 0.0) -> None:
     exact = np.exp(log - log.max()) / np.exp(log - log.max()).sum()
     counts = np.array([(drawn == state).all(1).sum() for state in states])
     assert counts.sum() == CHAINS, "a weight left its values"
-    assert stats.chisquare(counts, CHAINS * exact).pvalue > ALPHA / M
+    likely(stats.chisquare(counts, CHAINS * exact).pvalue)
 
 
 def test_discrete_weights_against_enumeration() -> None:

@@ -136,7 +136,7 @@ def draws(net: nn.Module, variances: dict[str, Tensor], x: Tensor, n: int) -> np
 def check_one_hidden_layer(hidden: nn.Module | None = None) -> None:
     """Independent weights: hidden units are independent Gaussians before the ReLU, so mean and variance of the outputs are exact.
 
-    40,000 draws; a false alarm has probability 1e-9 for each output and moment (normal approximation of a mean of squares).
+    40,000 draws; a mean of squares is nearly normal.
     """
     torch.default_generator.manual_seed(0)
     net = nn.Sequential(nn.Linear(3, 6), nn.ReLU() if hidden is None else hidden, nn.Linear(6, 2)).double()

@@ -115,7 +115,7 @@ def test_yes_and_no() -> None:
 
 
 def check_whole_network() -> None:
-    """One hidden layer, all weights independent: moments are exact. 20,000 draws, a false alarm has probability 1e-9 each."""
+    """One hidden layer, all weights independent: moments are exact. 20,000 draws."""
     for likelihood in (Gaussian(0.5, 1.0, 2.0), Heteroscedastic(1.0, 2.0)):
         y = Y if isinstance(likelihood, Gaussian) else Y[:, :1]
         posterior: Any = fit(regression(likelihood), (X, y), Laplace(diag))

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from chance import Z
+from chance import within
 from check_method import check_method
 from torch import Tensor, nn
 
@@ -60,7 +60,7 @@ def check_stationary(outputs: int = 200, epochs: int = 120) -> None:
     w' = (1-h)ⁿ w + h Σ_j (1-h)^(n-1-j) ȳ_j, and rows are drawn without replacement, so Cov(ȳ_i, ȳ_j) = -S²/(n(n-1)) with S² = Σ(y - ȳ)²/n.
 
     The mean over outputs of variance / known variance: each has the relative error √(2/T) if collected points are independent; they
-    are nearly so, (1-h)ⁿ = 0.008, which also forgets the start. The bound is 6.11 observed standard errors and 3% of 1/T for both.
+    are nearly so, (1-h)ⁿ = 0.008, which also forgets the start. The bound is Z observed standard errors and 3% of 1/T for both.
     """
     n, h = 4, 0.7
     y = Noise(1, (), dtype=DOUBLE).normal(n, outputs)
@@ -78,9 +78,9 @@ def check_stationary(outputs: int = 200, epochs: int = 120) -> None:
     variance = 2 * posterior.covariance.values.numpy() * epochs / (epochs - 1)  # it holds half of it; unbiased
     ratio = variance / known
     se = ratio.std(ddof=1) / math.sqrt(outputs)
-    assert abs(ratio.mean() - 1) < Z * se + 0.03 / epochs, f"{ratio.mean():.4f} ± {se:.4f}"
+    within(max(abs(ratio.mean() - 1) - 0.03 / epochs, 0) / se, f"variance, {ratio.mean():.4f} ± {se:.4f},")
     z = (posterior.theta.numpy() - y.mean(0).numpy()) / np.sqrt(known / epochs)
-    assert abs(z.mean()) * math.sqrt(outputs) < 1.1 * Z  # correlation widens it by at most 1%
+    within(z.mean() * math.sqrt(outputs) / 1.1, "mean")  # correlation widens it by at most 1%
 
 
 def test_stationary_law() -> None:

@@ -123,7 +123,7 @@ def assert_reference_moments(known: Known) -> None:
 
 @every_truth
 def test_exact_draws_have_the_reference_moments(stem: Path) -> None:
-    """20 000 draws: a shift of 0.077 sd is seen with probability 1 - 1e-6 (chance.power)."""
+    """20 000 draws: a shift of 0.079 sd is seen with probability 1 - 1e-6 (chance.power)."""
     known = truth_linear(stem)
     if known.draw is None:
         pytest.skip("no exact draws with a t prior")
@@ -326,7 +326,7 @@ def test_bayes_rule_on_a_grid(small: Known) -> None:
 
 
 def test_the_predictive_of_exact_draws_is_the_grids(small: Known) -> None:
-    """40 000 exact draws through nescio's own predictive: mean and density by z-tests, rate 1e-9 each, power 0.054 sd.
+    """40 000 exact draws through nescio's own predictive: mean and density by z-tests, power 0.056 sd.
 
     Planted: draws of the mode's Gaussian approximation, which this skewed posterior is not.
     """
@@ -397,7 +397,7 @@ def assert_funnel(draws: Array) -> None:
     ids=["gaussian", "skewed", "funnel"],
 )
 def test_exact_draws_of_the_plain_targets(known: Known, right: Callable[[Array], None]) -> None:
-    """n = 100 000, rate 1e-9 each. Planted: all of it 10 % too wide, which is seen with probability 1 - 1e-6."""
+    """n = 100 000. Planted: all of it 10 % too wide, which is seen with probability 1 - 1e-6."""
     draws = known.exact_draws(100_000, rng(1)).numpy()
     right(draws)
     with pytest.raises(AssertionError):

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from chance import Z, assert_mean
+from chance import assert_mean, between, within
 from check_method import check_method
 from conjugate import DOUBLE, ROWS, SD, WIDTH, Conjugate, conjugate, gaussian, variational
 from scipy import integrate, stats
@@ -209,8 +209,7 @@ def check_convolution() -> None:
         ours = torch.stack([loss.estimate(x, y) for _ in range(1500)])
         divergence = loss.q.call().divergence()
     brute = model.log_prob(posterior.sample(10_000), x, y).sum(1) - divergence
-    z = (ours.mean() - brute.mean()) / (ours.var() / len(ours) + brute.var() / len(brute)).sqrt()
-    assert abs(float(z)) <= Z
+    within((ours.mean() - brute.mean()) / (ours.var() / len(ours) + brute.var() / len(brute)).sqrt())
     joint = math.sqrt(float(brute.var() / ours.var()))
     assert joint > 1.0, "noise of their own for the examples makes the estimate quieter"
 
@@ -288,7 +287,7 @@ def check_prior(prior: Law | dict[str, Law]) -> None:
             draws.append(log_q - float(model.prior.unpack(u, centred=True).log_density))
     brute = torch.tensor(draws, dtype=DOUBLE)
     se = (brute.var() / len(brute) + divergence.var() / len(divergence)).sqrt()
-    assert abs(float(brute.mean() - divergence.mean())) <= Z * float(se)
+    within((brute.mean() - divergence.mean()) / se)
 
 
 @pytest.mark.parametrize("prior", PRIORS, ids=lambda prior: re.sub(r" at 0x\w+", "", repr(prior)))
@@ -398,8 +397,7 @@ def test_the_trace_has_its_noise() -> None:
     trace, se = torch.tensor(info["elbo_trace"]), torch.tensor(info["elbo_trace_se"])
     assert len(trace) == len(se) == info["epochs"] == 60
     ratio = float(trace.var() / se.square().mean())  # about F(59, 540)
-    low, high = stats.f.ppf([1e-9, 1 - 1e-9], 59, 540) * [0.8, 1.25]  # log densities are not quite Gaussian
-    assert low < ratio < high
+    between(ratio / min(max(ratio, 0.8), 1.25), stats.f(59, 540))  # log densities are not quite Gaussian
     noise = math.sqrt(info["elbo_se"] ** 2 + float(trace.var()) / 60)
     assert abs(float(trace.mean()) - info["elbo"]) < 8 * noise  # ten draws: Student t
     whole = fit(exact.model, same, VI(epochs=2, batch_size=ROWS)).info

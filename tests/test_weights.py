@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from chance import Z, assert_gaussian_variance, assert_mean
+from chance import assert_gaussian_variance, assert_mean, within
 from torch import Tensor, nn
 from torch import distributions as td
 from torch.func import functional_call
@@ -231,7 +231,7 @@ def check_local_law() -> None:
     assert_mean(out, expected, variance.sqrt())
     assert_gaussian_variance(out, expected, variance)
     product = ((out - expected) / variance.sqrt()).prod(1)
-    assert abs(float(product.mean())) <= Z / n**0.5, "examples share their noise"
+    within(product.mean() * n**0.5, "covariance between examples")
 
 
 def test_a_linear_map_is_drawn_by_the_law_of_its_output() -> None:
@@ -251,7 +251,7 @@ def check_signed_law() -> None:
     products = (white[:, None] * white[None]).mean(2) - torch.eye(
         4, dtype=DOUBLE
     )  # sd at most sqrt(3 - 1) / sqrt(n) each, kurtosis 3
-    assert float(products.abs().max()) <= Z * (3 / n) ** 0.5
+    within(products / (3 / n) ** 0.5)
 
 
 def test_a_convolution_keeps_the_joint_law_within_an_example() -> None:

@@ -6,7 +6,7 @@ draws them all and every weight has the fan-in of its own network. One hidden Re
     E exp(i t f) = (½ + ½ E ψ(t h))^W,     h ~ N(0, k),  ψ the characteristic function of an output weight
 
 so draws are compared by DKW. Moments of f are exact too; those of f⁴ are skewed, and with 4e5 networks the false-alarm rate of the
-comparison may be some 10 times the nominal 1e-9.
+comparison may be some 10 times the nominal one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from chance import ALPHA, M, assert_law, assert_mean, assert_probability
+from chance import assert_law, assert_mean, assert_probability, between
 from scipy import special, stats
 from torch import Tensor, nn
 from torch.func import functional_call
@@ -220,8 +220,7 @@ def hill(f: Tensor, top: int = 1000) -> float:
 def check_tail(law: Law, width: int) -> None:
     """Index 1 < 2, so no Gaussian limit. The tail is that of a Pareto law up to 1e-4 where the largest 1 % lie."""
     index = hill(functions(width, 100_000, last=law)[0])
-    low, high = stats.gamma.ppf([ALPHA / M / 2, 1 - ALPHA / M / 2], 1000) / 1000
-    assert low <= 1 / index <= high, index
+    between(1000 / index, stats.gamma(1000))
     assert index < 2
 
 
