@@ -22,7 +22,7 @@ class Night:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when == "call" or (report.when == "setup" and not report.passed):
-            row = {"row": report.nodeid, "metric": "passed", "published": None, "mark": "own"}
+            row = {"row": report.nodeid, "metric": "passed", "published": None, "mark": "own", "n": 1}
             ours = None if report.skipped else float(report.passed)
             self.rows.append({**row, "ours": ours, "seconds": round(report.duration, 1)})
 

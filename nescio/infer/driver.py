@@ -40,6 +40,7 @@ def drive(method: Iterative, target: Target, start: Start, run: Run) -> Posterio
     ends = start.ends if start.ends is not None else method.begin(target.model, start, run.noise)
     mask = method.moves(target.model.prior, target.only)
     if target.only is not None:
+        mask = mask & target.only
         target = replace(target, centred=True)  # non-centred, a fixed weight would follow a scale that moves
         if start.ends is None:  # what stays fixed stays where the network has it
             own = from_network(target.model, Start(start.chains), run.noise).theta

@@ -38,7 +38,7 @@ class Iterative(Method):
 
     @abstractmethod
     def moves(self, prior: Prior, only: Tensor | None = None) -> Tensor:
-        """Which entries of the vector it moves, of those that may, as a mask; refuses a prior that it cannot handle."""
+        """Which entries of the vector it moves, as a mask; refuses what it cannot handle, if it is among the entries that may move (`only`)."""
 
     @abstractmethod
     def begin(self, model: Model, start: Start, noise: Noise) -> Ends:
