@@ -38,7 +38,7 @@ class Iterative(Method):
 
     @abstractmethod
     def moves(self, prior: Prior, only: Tensor | None = None) -> Tensor:
-        """Which entries of the vector it moves, as a mask; refuses what it cannot handle, if it is among the entries that may move (`only`)."""
+        """Which entries of the vector it moves, as a mask; refuses what it cannot handle among those that may move, `only`."""
 
     @abstractmethod
     def begin(self, model: Model, start: Start, noise: Noise) -> Ends:
