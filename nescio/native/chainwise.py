@@ -23,7 +23,7 @@ from nescio.tracing import trace
 
 ALONE = 5e7  # multiplications of one turn: more are better divided among cores, where there are fewer chains than those
 LONGEST = 150_000  # characters: of some five seconds; networks are shorter, but for recurrent ones of many steps
-INLINED = 1500  # characters that a function of these counts for, which is written out where it is called
+INLINED = 500  # characters that a function of these counts for, which is written out where it is called
 HEAVY = re.compile(r"\b(?:exp|expm1|log|log1p|softplus|softplus_backward|logaddexp|sigmoid|erf|lgamma)_f(?:32|64)\(")
 Tensors = Sequence[Tensor]
 Function = Callable[..., tuple[Tensor, ...]]
