@@ -1,4 +1,4 @@
-"""The measuring process of the torch peers, run in their own environment: Pyro, chain after chain, and posteriors, one chain."""
+"""The measuring process of the torch peers, run in their own environment: Pyro, chain after chain, and posteriors, vectorised by vmap."""
 
 from __future__ import annotations
 
@@ -61,11 +61,19 @@ def by_posteriors(spec: Spec, density: Any, starts: list[Params]) -> tuple[Run, 
     # sgld is a leapfrog of size √(2 lr), for the others lr is the step of time
     transform = build(log_posterior, lr=spec.step_size**2 / 2 if spec.sampler == "sgld" else spec.step_size)
 
+    def update(state: Any) -> Any:
+        return transform.update(state, None)[0]
+
     def run(draws: int) -> Ran:
         torch.manual_seed(spec.seed)
-        state, kept = transform.init(starts[0]), []
+        if spec.chains > 1:
+            stacked = {name: torch.stack([start[name] for start in starts[: spec.chains]]) for name in starts[0]}
+            state, step = torch.vmap(transform.init)(stacked), torch.vmap(update, randomness="different")
+        else:
+            state, step = transform.init(starts[0]), update
+        kept = []
         for _ in range(draws):
-            state, _ = transform.update(state, None)
+            state = step(state)
             kept.append(state.params)
         return Ran(len(kept), compiled=False)
 
