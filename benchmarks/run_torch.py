@@ -68,7 +68,8 @@ def by_posteriors(spec: Spec, density: Any, starts: list[Params]) -> tuple[Run, 
         torch.manual_seed(spec.seed)
         if spec.chains > 1:
             stacked = {name: torch.stack([start[name] for start in starts[: spec.chains]]) for name in starts[0]}
-            state, step = torch.vmap(transform.init)(stacked), torch.vmap(update, randomness="different")
+            state = torch.vmap(transform.init, randomness="different")(stacked)
+            step = torch.vmap(update, randomness="different")
         else:
             state, step = transform.init(starts[0]), update
         kept = []
