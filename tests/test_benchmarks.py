@@ -146,18 +146,16 @@ def test_what_was_measured_of_samplers_is_what_the_docs_say() -> None:
         for chains in (1, 4, 16, 64)
     ]
     pyro = [row["ratio"] for row in kept["rows"] if row.get("ratio_of") == "Pyro / nescio"]
-    slow = [
-        next(r["ratio"] for r in kept["rows"] if r["row"] == f"posteriors / nescio, {s}, 1 chains")
-        for s in ("sgld", "sghmc")
-    ]
+    slow = [row["ratio"] for row in kept["rows"] if row.get("ratio_of") == "posteriors / nescio"]
+    assert len(slow) == 8
     said = f"{'; '.join(each)}; Pyro's HMC {min(pyro):.0f} to {max(pyro):.0f} times ours, posteriors' SGLD and SGHMC "
-    said += " and ".join(f"{ratio:.1f}" for ratio in slow)
+    said += f"{min(slow):.1f} to {max(slow):.1f}"
     assert said in (ROOT / "docs" / "architecture.md").read_text()
     assert max(row["ratio"] for row in found.values()) <= 1 and min(pyro) >= 10
 
 
 def test_what_was_measured_of_starts_is_what_the_docs_say() -> None:
-    """Runs of 200 draws are short, and do not pay for code; those of NUTS, with its many gradients, gain by it."""
+    """200 draws of MCLMC are too few to pay for code; those of HMC and NUTS, with their many gradients, gain by it."""
     kept = json.loads((FOLDER / "results" / "mcmc.json").read_text())
     rows = {row["row"]: row for row in kept["rows"] if row["kind"] == "start"}
 
@@ -170,8 +168,15 @@ def test_what_was_measured_of_starts_is_what_the_docs_say() -> None:
     line = f"set-up {ours[0]}, with code on the disk {ours[1]}, 200 draws {ours[2]}; "
     line += f"blackjax {theirs[0]} and {theirs[1]}; numpyro, without MCLMC, {others[0]} and {others[1]}"
     assert line in (ROOT / "docs" / "architecture.md").read_text(), line
+    for chains in ("1 chain", "16 chains", "64 chains"):
+        total = {
+            name: ", ".join(f"{rows[f'{name} {s}, {chains}, start']['total_s']:.0f}" for s in ("HMC", "NUTS", "MCLMC"))
+            for name in ("nescio", "blackjax")
+        }
+        line = f"of {chains} {total['nescio']}, blackjax {total['blackjax']}"
+        assert line in (ROOT / "docs" / "architecture.md").read_text(), line
     compiled = {s: rows[f"nescio {s}, 4 chains, start"]["compiled"] for s in ("HMC", "NUTS", "MCLMC")}
-    assert compiled == {"HMC": False, "NUTS": True, "MCLMC": False}
+    assert compiled == {"HMC": True, "NUTS": True, "MCLMC": False}
 
 
 @pytest.mark.parametrize("chains", [4, 12])
