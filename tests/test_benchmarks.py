@@ -69,9 +69,9 @@ def test_mcmc_quick(tmp_path: Path) -> None:
     assert {"table", "command", "commit", "seeds", "versions", "machine", "processor", "peers", "settings"} <= set(kept)
     assert kept["quick"] is True and kept["settings"]["rows"]
     assert [(row["library"], row["sampler"], row["chains"]) for row in kept["rows"]] == [
-        ("nescio", sampler, 2) for sampler in ("HMC", "NUTS", "MCLMC")
+        ("nescio", sampler, 2) for sampler in ("HMC", "NUTS", "MCLMC", "sgld", "sghmc")
     ]
-    for row, gradients in zip(kept["rows"], (10, 63, 2), strict=True):
+    for row, gradients in zip(kept["rows"], (10, 63, 2, 1, 1), strict=True):
         assert row["n"] + row["void"] == 1
         assert row["us"] is None or 0 < row["us_least"] <= row["us"] <= row["us_most"]
         assert 0.3 * gradients <= row["gradients_per_draw"] <= 1.9 * gradients

@@ -224,7 +224,7 @@ def test_constants_of_recorded_code_stay_where_they_are() -> None:
 # ---- variational inference and dropout -------------------------------------------------------------------------------
 
 GPU = torch.device("cuda")
-Z = 6.11  # as in chance.py, which needs scipy
+Z = 6.11  # a little stricter than chance.py, which needs scipy
 
 
 @pytest.mark.parametrize("family", [MeanField(sd=0.04), FullRank(sd=0.02, path_gradient=True)], ids=repr)
