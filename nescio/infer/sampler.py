@@ -136,7 +136,8 @@ class Sampler(Iterative):
 
     def run(self, target: Target, start: Start, run: Run) -> Posterior:
         chains = start.chains if start.ends is None else len(start.ends.theta)
-        expect_room(chains * (self.draws + STATES) * target.model.dim, target.model.network.like)
+        draws = 2 * self.draws + STATES  # one by one, and joined
+        expect_room(chains * draws * target.model.dim, target.model.network.like)
         posterior = super().run(target, start, run)
         learned = [variable.name for variable in target.model.prior.variables if not variable.random]
         if learned and start.ends is None:
