@@ -33,6 +33,10 @@ from nescio.laws import Discrete, HalfCauchy, Learned, Normal
 from nescio.likelihoods import Gaussian
 from nescio.noise import Noise
 from nescio.posterior.posterior import Ends
+from nescio.report.figures.energy import draw_energy, energy_data
+from nescio.report.figures.ranks import draw_ranks, ranks_data
+from nescio.report.figures.trace import draw_trace, trace_data
+from nescio.report.words import Mark, mixed, taught
 from nescio.target import Target
 
 
@@ -213,3 +217,23 @@ def test_methods_are_written_as_they_were() -> None:
         (2 * (3 * a), f"2 * (3 * {a})"),
     ):
         assert repr(method) == said
+
+
+def test_one_network_cannot_tell_what_it_does_not_know() -> None:
+    """All of its uncertainty is noise by construction: no verdict that more data would change little."""
+    parts = {"nats": np.array(0.0), "epistemic": np.zeros(5), "aleatoric": np.ones(5)}
+    assert taught(parts).mark is Mark.FAIR and "cannot tell" in taught(parts).title
+    assert "change little" in taught({**parts, "epistemic": np.full(5, 0.1)}).title
+    alone = mixed({"mixing": {"chains": 1, "rhat": None, "problems": ["one"]}})
+    assert alone.mark is Mark.FAIR and "nothing to agree with" in alone.title
+
+
+def test_figures_ask_for_as_many_names_as_there_are_quantities() -> None:
+    x = Noise(0).normal(4, 50, 3)
+    for draw, numbers in ((draw_ranks, ranks_data(x)), (draw_trace, trace_data(x))):
+        with pytest.raises(InputError, match="every quantity must have a name; got 1 for 3"):
+            draw(numbers, ["a"], "title")
+    with pytest.raises(InputError, match="every run must have a name; got 0 for 1"):
+        draw_energy(energy_data(Noise(0).normal(4, 50)), [], "title")
+    with pytest.raises(InputError, match="numbers must come as a tensor"):
+        ranks_data(object())
