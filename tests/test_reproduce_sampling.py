@@ -103,6 +103,15 @@ def test_moments_against_quadrature_see_a_wrong_sampler() -> None:
         assert np.abs(regions.moments_z(grid, one_mode, modes.quantities(name))).max() > Z
 
 
+def test_moments_of_one_weight_see_a_chain_on_one_hill() -> None:
+    grid, density = walks.exactly()
+    assert max(density[0], density[-1]) < 1e-12 * density.max()  # the grid holds the posterior
+    w = np.random.default_rng(0).choice(grid, 4000, p=density / density.sum())
+    within(walks.moments_z(torch.from_numpy(w)))
+    for planted in (np.abs(w), 1.1 * w):  # one hill only; a tenth too wide
+        assert np.abs(walks.moments_z(torch.from_numpy(planted))).max() > Z
+
+
 @pytest.mark.parametrize("weights", [1, 2])
 @pytest.mark.parametrize("name", ["metropolis", "langevin", "hamiltonian"])
 def test_shown_proposals_are_those_of_the_sampler(name: str, weights: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,12 +8,10 @@ chains of a block; after it nothing adapts.
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from numbers import Integral, Real
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -22,10 +20,12 @@ from nescio.diagnose.problems import sentence
 from nescio.errors import InputError, UnsupportedError
 from nescio.infer.begin import from_network
 from nescio.infer.iterative import Iterative
+from nescio.infer.limits import FLAG, LIMITS, Limit
 from nescio.infer.memory import expect_room
 from nescio.infer.method import Run, Start
 from nescio.infer.optimise import continuous
 from nescio.infer.resume import Kept
+from nescio.infer.traced import counting, merged, traced
 from nescio.laws.law import Law
 from nescio.laws.prior import Prior
 from nescio.model import Model
@@ -34,41 +34,7 @@ from nescio.posterior.draws import Draws
 from nescio.posterior.posterior import Ends, Posterior
 from nescio.target import Target
 
-TRACED = {  # the fields of an Info that go into the trace, and how; energies are sums of many terms and differ by little
-    "energy": torch.float64,
-    "acceptance": torch.float32,
-    "divergent": torch.bool,
-    "energy_error": torch.float32,
-    "depth": torch.int16,
-    "leapfrogs": torch.int32,
-    "flips": torch.float32,
-}
-# under thinning these are over the steps since the draw before; all others are of the last of them
-SUMS = {"divergent", "leapfrogs", "gradients"}
-MEANS = {"acceptance", "flips"}
 STATES = 20  # about as many vectors as draws does a chain take while it runs
-
-
-class Limit(NamedTuple):
-    """What a setting must be: in words, its kind, and the rest as a test."""
-
-    said: str
-    kind: type
-    holds: Callable[[Any], bool]
-
-
-COUNT = Limit("a whole number of at least 1", Integral, lambda x: x >= 1)
-FLAG = Limit("True or False", bool, lambda x: True)
-POSITIVE = Limit("a positive number", Real, lambda x: 0 < x < math.inf)
-LIMITS = {  # by the name of a setting, which means the same in every sampler
-    **dict.fromkeys(("draws", "thin", "leapfrog", "most_steps", "batch_size"), COUNT),
-    **dict.fromkeys(("dense", "precondition"), FLAG),
-    "max_depth": Limit("a whole number from 1 to 20", Integral, lambda x: 1 <= x <= 20),
-    **dict.fromkeys(("step_size", "scale", "length", "energy_variance"), POSITIVE),
-    "warmup": Limit("a whole number of at least 0", Integral, lambda x: x >= 0),
-    "acceptance": Limit("a number between 0 and 1", Real, lambda x: 0 < x < 1),
-    "friction": Limit("a number above 0 and at most 1", Real, lambda x: 0 < x <= 1),
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,28 +174,3 @@ def held(target: Target) -> list[str]:
     counts = [int(own.sum()) for own in moving.split([variable.size for variable in variables])]
     pairs = [(v, count) for v, count in zip(variables, counts, strict=True) if count < v.size]
     return [v.name if not count else f"{v.name} (in part)" for v, count in pairs]
-
-
-def merged(before: Any, info: Any, count: int) -> Any:
-    """What `count` steps and one more have to say of the draw that they lead to."""
-    kept = {name: getattr(before, name) + getattr(info, name) for name in SUMS & set(info._fields)}
-    for name in MEANS & set(info._fields):
-        x = getattr(before, name)
-        kept[name] = x + (getattr(info, name) - x) / (count + 1)
-    return info._replace(**kept)
-
-
-def counting(info: Any) -> Any:
-    return info._replace(divergent=info.divergent.long()) if hasattr(info, "divergent") else info
-
-
-def traced(infos: Sequence[Any], chains: int, device: torch.device) -> dict[str, Tensor]:
-    """What the infos say of each draw, (chains, draws): see `Draws`."""
-    trace: dict[str, Tensor] = {}
-    for name in [name for name in TRACED if infos and hasattr(infos[0], name)]:
-        each = [getattr(i, name) for i in infos]
-        # (chains, draws); a plain number is that of every chain
-        x = torch.stack(each, 1) if isinstance(each[0], Tensor) else torch.tensor(each).expand(chains, -1)
-        if name != "flips" or not bool(x.isnan().any()):  # of which there are none where nothing is discrete
-            trace[name] = x.to(device, TRACED[name]).contiguous()
-    return trace

@@ -18,7 +18,8 @@ from nescio.batch import Batch
 from nescio.data.source import Source
 from nescio.errors import InputError
 from nescio.infer.begin import minibatch
-from nescio.infer.sampler import LIMITS, POSITIVE, Limit, Sampler
+from nescio.infer.limits import LIMITS, POSITIVE, Limit
+from nescio.infer.sampler import Sampler
 from nescio.infer.schedule import Cycles, RMSprop
 from nescio.target import Target
 
